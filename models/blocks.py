@@ -1,0 +1,115 @@
+"""The pieces that transformer layers are made of; one implementation for every family.
+
+Arithmetic is float32 throughout; only weights may be stored narrower (`project`).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from models.shapes import Mask, Positions
+
+
+def project(x: Float[Array, "*rows d_in"], W: Float[Array, "*out d_in"]) -> Float[Array, "..."]:
+    """``x`` times the transpose of ``W`` (last axes contracted), accumulated in float32: ``[*rows *out]``.
+
+    Narrow weights are widened on CPU, whose matrix products are float32; on an accelerator ``x`` is narrowed to
+    the weights' dtype for its matrix units. Written as ``x @ W.T`` of a matrix because XLA's CPU backend then reads
+    a layer's weights where they lie in the stack; other spellings of the same product copy them first.
+    """
+    matrix = W.reshape(-1, W.shape[-1])
+
+    def wide(x, matrix):
+        return jnp.matmul(x, matrix.T.astype(jnp.float32), precision="highest")
+
+    def narrow(x, matrix):
+        return jnp.matmul(x.astype(matrix.dtype), matrix.T, preferred_element_type=jnp.float32)
+
+    y = wide(x, matrix) if W.dtype == jnp.float32 else lax.platform_dependent(x, matrix, cpu=wide, default=narrow)
+    return y.reshape(*x.shape[:-1], *W.shape[:-1])
+
+
+def rms_scale(x: Float[Array, "*rows width"], eps: float) -> Float[Array, "*rows 1"]:
+    """The factor that brings ``x`` to unit root mean square (Zhang and Sennrich 2019, arXiv 1910.07467)."""
+    return lax.rsqrt(jnp.mean(jnp.square(x), axis=-1, keepdims=True) + eps)
+
+
+def rms_norm(x: Float[Array, "*rows width"], gain: Float[Array, "width"], eps: float) -> Float[Array, "*rows width"]:
+    """RMSNorm: ``x`` at unit root mean square times ``gain``."""
+    return x * rms_scale(x, eps) * gain
+
+
+def rotate(
+    x: Float[Array, "seq heads head_dim"], positions: Positions, inv_freq: Float[Array, "half"]
+) -> Float[Array, "seq heads head_dim"]:
+    """Rotary embedding (Su et al. 2021, arXiv 2104.09864), rotating the two halves of ``head_dim`` together."""
+    angle = positions[:, None, None] * inv_freq
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    left, right = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+
+def causal_mask(query: Int[Array, "query"], key: Int[Array, "key"], window: Int[Array, ""]) -> Mask:
+    """Which keys a query sees: not later than itself, among the last ``window`` positions, and not padding (-1)."""
+    offset = query[:, None] - key[None, :]
+    return (offset >= 0) & (offset < window) & (key >= 0)[None, :]
+
+
+class Keys(NamedTuple):
+    """Keys and values with the position of each; position -1 marks an empty slot."""
+
+    k: Float[Array, "key n_kv_heads head_dim"]
+    v: Float[Array, "key n_kv_heads head_dim"]
+    positions: Int[Array, "key"]
+
+
+def attention(
+    q: Float[Array, "query n_heads head_dim"],
+    positions: Positions,
+    segments: tuple[Keys, ...],
+    *,
+    window: Int[Array, ""],
+    scale: float,
+) -> tuple[Float[Array, "query n_heads head_dim"], Float[Array, "n_heads query key"]]:
+    """Softmax attention over the keys of all ``segments`` (the cache and the new tokens), never joined in memory.
+
+    Query head h reads key/value head ``h // (n_heads / n_kv_heads)``. A query at position -1 (padding) sees
+    nothing; its row of the pattern is uniform and its output is not meant to be read.
+    Returns the per-head result ``z`` and the pattern, whose rows sum to 1.
+    """
+    n_kv_heads = segments[0].k.shape[1]
+    grouped = q.reshape(q.shape[0], n_kv_heads, -1, q.shape[-1]) * scale
+
+    def score(keys: Keys):
+        dots = jnp.einsum("qngd,knd->ngqk", grouped, keys.k, precision="highest")
+        return jnp.where(causal_mask(positions, keys.positions, window), dots, jnp.finfo(jnp.float32).min)
+
+    pattern = jax.nn.softmax(jnp.concatenate([score(s) for s in segments], axis=-1), axis=-1)
+    z, start = jnp.zeros(grouped.shape), 0
+    for keys in segments:
+        share = pattern[..., start : start + len(keys.positions)]
+        z += jnp.einsum("ngqk,knd->qngd", share, keys.v, precision="highest")
+        start += len(keys.positions)
+    return z.reshape(q.shape), pattern.reshape(q.shape[1], *pattern.shape[2:])
+
+
+def by_position(
+    pattern: Float[Array, "n_heads query key"], segments: tuple[Keys, ...], length: int
+) -> Float[Array, "n_heads query length"]:
+    """A pattern with its key axis in the order of positions 0 to ``length`` - 1, wherever the cache keeps them."""
+    positions = jnp.concatenate([keys.positions for keys in segments])
+    column = jnp.where(positions >= 0, positions, length)  # past the end: dropped
+    return jnp.zeros((*pattern.shape[:-1], length)).at[..., column].add(pattern, mode="drop")
+
+
+def gated_mlp(
+    x: Float[Array, "seq d_model"],
+    W_gate: Float[Array, "d_mlp d_model"],
+    W_up: Float[Array, "d_mlp d_model"],
+    W_down: Float[Array, "d_model d_mlp"],
+) -> Float[Array, "seq d_model"]:
+    """GeGLU with the tanh GELU (Shazeer 2020, arXiv 2002.05202)."""
+    return project(jax.nn.gelu(project(x, W_gate), approximate=True) * project(x, W_up), W_down)

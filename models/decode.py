@@ -1,0 +1,94 @@
+"""Running a model: over a whole sequence, over a prompt into a cache, and one token at a time.
+
+All three are one function, `extend`: new tokens attend to the cache and to each other, and their keys are
+appended to the cache. Functions take one sequence; lift them with ``jax.vmap`` over tokens and cache for many.
+"""
+
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from models.blocks import Keys, attention, by_position
+from models.cache import KVCache, append, empty_cache, ring_of_layer
+from models.gemma3 import model as gemma3
+from models.shapes import Logits, Positions, Resid
+from models.trace import Trace
+
+FAMILIES: dict[str, ModuleType] = {"gemma3": gemma3}
+"""Families that can run. Each module has ``params``, ``embed``, ``block``, ``layers`` and ``unembed``."""
+
+
+def new_cache(cfg: Any, capacity: int) -> KVCache:
+    """An empty cache for ``capacity`` tokens."""
+    return empty_cache(cfg.windows, capacity, cfg.n_kv_heads, cfg.head_dim)
+
+
+def extend(
+    params: Any,
+    cache: KVCache,
+    tokens: Int[Array, "seq"],
+    positions: Positions,
+    *,
+    cfg: Any,
+    taps: frozenset[str] = frozenset(),
+) -> tuple[Resid, KVCache, Trace]:
+    """Run ``tokens`` at ``positions`` (-1 for padding, at the end) after what ``cache`` holds.
+
+    Returns the residual stream after the last block, the cache with the new keys, and what ``taps`` names.
+    """
+    family = FAMILIES[cfg.family]
+    rings, places = ring_of_layer(cfg.windows)
+    length = max(len(ring.positions) for ring in cache) or len(tokens)
+
+    def layer(resid_pre, scanned):
+        weights, kind, ring, place = scanned
+
+        def attend(q, new):
+            def over(old, place):
+                segments = (old.keys(place), new)
+                z, pattern = attention(q, positions, segments, window=kind.window, scale=cfg.attention_scale)
+                return z, by_position(pattern, segments, length) if "pattern" in taps else None
+
+            return lax.switch(ring, [partial(over, old) for old in cache], place)
+
+        seen, new = family.block(resid_pre, weights, kind, positions, attend, cfg)
+        trace = Trace(**{tap: getattr(seen, tap) for tap in taps})
+        return seen.resid_post, (trace, new.k, new.v)
+
+    resid = family.embed(params, tokens, positions, cfg)
+    scanned = (params.blocks, family.layers(cfg), np.array(rings), np.array(places))
+    resid, (trace, k, v) = lax.scan(layer, resid, scanned)
+    groups = [np.flatnonzero(np.array(rings) == r) for r in range(len(cache))]
+    cache = tuple(append(ring, Keys(k[group], v[group], positions)) for ring, group in zip(cache, groups, strict=True))
+    return resid, cache, trace
+
+
+@partial(jax.jit, static_argnames=("cfg", "taps"))
+def forward(
+    params: Any, tokens: Int[Array, "seq"], *, cfg: Any, taps: frozenset[str] = frozenset()
+) -> tuple[Logits, Trace]:
+    """Logits at every position of a whole sequence, and what ``taps`` names."""
+    resid, _, trace = extend(params, new_cache(cfg, 0), tokens, jnp.arange(len(tokens)), cfg=cfg, taps=taps)
+    return FAMILIES[cfg.family].unembed(params, resid, cfg), trace
+
+
+@partial(jax.jit, static_argnames=("cfg", "taps"), donate_argnames=("cache",))
+def step(
+    params: Any,
+    cache: KVCache,
+    tokens: Int[Array, "seq"],
+    positions: Positions,
+    *,
+    cfg: Any,
+    taps: frozenset[str] = frozenset(),
+) -> tuple[Float[Array, "vocab"], KVCache, Trace]:
+    """Logits after the last new token that is not padding, and the grown cache."""
+    resid, cache, trace = extend(params, cache, tokens, positions, cfg=cfg, taps=taps)
+    last = resid[jnp.argmax(positions)]
+    return FAMILIES[cfg.family].unembed(params, last[None], cfg)[0], cache, trace

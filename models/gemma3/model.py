@@ -1,0 +1,127 @@
+"""Gemma 3's forward pass, one layer at a time (Gemma 3 report, arXiv 2503.19786).
+
+Follows ``transformers``' ``models/gemma3/modeling_gemma3.py`` and google-deepmind/gemma's ``gm/nn``: norms
+before and after each sublayer with gain 1 + weight, q/k norms before the rotary embedding, GeGLU,
+embeddings scaled by sqrt(d_model).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from models.blocks import Keys, gated_mlp, project, rms_norm, rms_scale, rotate
+from models.gemma3.config import Config
+from models.shapes import Logits, Positions, Resid
+from models.trace import Trace
+
+
+class Block(NamedTuple):
+    """The weights of one layer, or of all layers stacked. Norms are stored as weights: the gain is 1 + weight."""
+
+    attention_norm: Float[Array, "*layer d_model"]
+    W_Q: Float[Array, "*layer n_heads head_dim d_model"]
+    W_K: Float[Array, "*layer n_kv_heads head_dim d_model"]
+    W_V: Float[Array, "*layer n_kv_heads head_dim d_model"]
+    W_O: Float[Array, "*layer d_model n_heads head_dim"]
+    q_norm: Float[Array, "*layer head_dim"]
+    k_norm: Float[Array, "*layer head_dim"]
+    post_attention_norm: Float[Array, "*layer d_model"]
+    mlp_norm: Float[Array, "*layer d_model"]
+    W_gate: Float[Array, "*layer d_mlp d_model"]
+    W_up: Float[Array, "*layer d_mlp d_model"]
+    W_down: Float[Array, "*layer d_model d_mlp"]
+    post_mlp_norm: Float[Array, "*layer d_model"]
+
+
+class Params(NamedTuple):
+    """All weights of a model; with tied embeddings ``W_U`` is the same array as ``W_E``."""
+
+    W_E: Float[Array, "vocab d_model"]
+    blocks: Block
+    final_norm: Float[Array, "d_model"]
+    W_U: Float[Array, "vocab d_model"]
+
+
+def params(arrays: Mapping[str, Array]) -> Params:
+    """Parameters from the arrays of `models.gemma3.tensors.tensor_table`, those of layers stacked."""
+    return Params(
+        W_E=arrays["W_E"],
+        blocks=Block(**{field: arrays[f"blocks.{field}"] for field in Block._fields}),
+        final_norm=arrays["final_norm"],
+        W_U=arrays.get("W_U", arrays["W_E"]),
+    )
+
+
+class Layer(NamedTuple):
+    """What differs between layers besides their weights."""
+
+    window: Int[Array, "*layer"]
+    inv_freq: Float[Array, "*layer half"]
+
+
+Attend = Callable[..., tuple[Float[Array, "seq n_heads head_dim"], Float[Array, "n_heads seq key"]]]
+
+
+def gain(weight: Float[Array, "*width"]) -> Float[Array, "*width"]:
+    """What a norm multiplies by: Gemma stores it less 1."""
+    return 1 + weight.astype(jnp.float32)
+
+
+def layers(cfg: Config) -> Layer:
+    """The window and rotary frequencies of every layer, stacked."""
+    exponent = np.arange(0, cfg.head_dim, 2) / cfg.head_dim
+    rope = [cfg.rope_global if wide else cfg.rope_local for wide in cfg.is_global]
+    inv_freq = np.stack([1 / (r.base**exponent * r.factor) for r in rope])
+    return Layer(jnp.array(cfg.windows, jnp.int32), jnp.array(inv_freq, jnp.float32))
+
+
+def embed(weights: Params, tokens: Int[Array, "seq"], positions: Positions, cfg: Config) -> Resid:
+    """Token embeddings times sqrt(d_model), the factor rounded to the embedding's dtype as in training."""
+    scale = jnp.asarray(cfg.d_model**0.5, weights.W_E.dtype).astype(jnp.float32)
+    return weights.W_E[tokens].astype(jnp.float32) * scale
+
+
+def block(
+    resid_pre: Resid, w: Block, layer: Layer, positions: Positions, attend: Attend, cfg: Config
+) -> tuple[Trace, Keys]:
+    """One layer. ``attend(q, keys)`` gives the per-head result and the pattern.
+
+    Returns every activation (what nobody asks for, XLA never computes) and the new keys.
+    """
+
+    def norm(x, weight):
+        return rms_norm(x, gain(weight), cfg.norm_eps)
+
+    x = norm(resid_pre, w.attention_norm)
+    q = rotate(norm(project(x, w.W_Q), w.q_norm), positions, layer.inv_freq)
+    k = rotate(norm(project(x, w.W_K), w.k_norm), positions, layer.inv_freq)
+    keys = Keys(k, project(x, w.W_V), positions)
+    z, pattern = attend(q, keys)
+    joined = z.reshape(z.shape[0], -1)
+    written = project(joined, w.W_O.reshape(cfg.d_model, -1))
+    attn_out = norm(written, w.post_attention_norm)
+    resid_mid = resid_pre + attn_out
+
+    mlp_out = norm(gated_mlp(norm(resid_mid, w.mlp_norm), w.W_gate, w.W_up, w.W_down), w.post_mlp_norm)
+
+    per_head = jnp.einsum("shd,mhd->shm", z, w.W_O.astype(jnp.float32), precision="highest")
+    post_norm = rms_scale(written, cfg.norm_eps) * gain(w.post_attention_norm)
+    seen = Trace(
+        resid_pre=resid_pre,
+        resid_mid=resid_mid,
+        resid_post=resid_mid + mlp_out,
+        pattern=pattern,
+        z=z,
+        head_out=per_head * post_norm[:, None, :],
+        attn_out=attn_out,
+        mlp_out=mlp_out,
+    )
+    return seen, keys
+
+
+def unembed(weights: Params, resid: Resid, cfg: Config) -> Logits:
+    """Final norm and output head."""
+    return project(rms_norm(resid, gain(weights.final_norm), cfg.norm_eps), weights.W_U)
