@@ -3,10 +3,12 @@
 Arithmetic is float32 throughout; only weights may be stored narrower (`project`).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -61,9 +63,16 @@ def causal_mask(query: Int[Array, "query"], key: Int[Array, "key"], window: Int[
 class Keys(NamedTuple):
     """Keys and values with the position of each; position -1 marks an empty slot."""
 
-    k: Float[Array, "key n_kv_heads head_dim"]
-    v: Float[Array, "key n_kv_heads head_dim"]
+    k: Float[Array, "n_kv_heads key head_dim"]
+    v: Float[Array, "n_kv_heads key head_dim"]
     positions: Int[Array, "key"]
+
+
+def each(f: Callable, *args: Any) -> Any:
+    """``f`` for every entry of the leading axis: ``vmap``, less a batch axis of one, which XLA's CPU backend pays for."""
+    if jax.tree.leaves(args)[0].shape[0] > 1:
+        return jax.vmap(f)(*args)
+    return jax.tree.map(lambda y: y[None], f(*jax.tree.map(lambda x: x[0], args)))
 
 
 def attention(
@@ -80,20 +89,27 @@ def attention(
     nothing; its row of the pattern is uniform and its output is not meant to be read.
     Returns the per-head result ``z`` and the pattern, whose rows sum to 1.
     """
-    n_kv_heads = segments[0].k.shape[1]
-    grouped = q.reshape(q.shape[0], n_kv_heads, -1, q.shape[-1]) * scale
+    n_query, n_heads, head_dim = q.shape
+    n_kv_heads = segments[0].k.shape[0]
+    masks = [causal_mask(positions, keys.positions, window) for keys in segments]
+    ends = np.cumsum([mask.shape[1] for mask in masks])[:-1]
 
-    def score(keys: Keys):
-        dots = jnp.einsum("qngd,knd->ngqk", grouped, keys.k, precision="highest")
-        return jnp.where(causal_mask(positions, keys.positions, window), dots, jnp.finfo(jnp.float32).min)
+    def one(q, *kv):  # a key/value head and the query heads that share it
+        rows = q.reshape(-1, head_dim) * scale
 
-    pattern = jax.nn.softmax(jnp.concatenate([score(s) for s in segments], axis=-1), axis=-1)
-    z, start = jnp.zeros(grouped.shape), 0
-    for keys in segments:
-        share = pattern[..., start : start + len(keys.positions)]
-        z += jnp.einsum("ngqk,knd->qngd", share, keys.v, precision="highest")
-        start += len(keys.positions)
-    return z.reshape(q.shape), pattern.reshape(q.shape[1], *pattern.shape[2:])
+        def score(k, mask):
+            dots = jnp.matmul(rows, k.T, precision="highest").reshape(-1, *mask.shape)
+            return jnp.where(mask, dots, jnp.finfo(jnp.float32).min)
+
+        scores = [score(k, mask) for (k, _), mask in zip(kv, masks, strict=True)]
+        pattern = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1)
+        shares = jnp.split(pattern.reshape(len(rows), -1), ends, axis=-1)
+        z = sum(jnp.matmul(share, v, precision="highest") for share, (_, v) in zip(shares, kv, strict=True))
+        return z.reshape(q.shape), pattern
+
+    grouped = q.reshape(n_query, n_kv_heads, -1, head_dim).transpose(1, 2, 0, 3)
+    z, pattern = each(one, grouped, *((keys.k, keys.v) for keys in segments))
+    return z.reshape(n_heads, n_query, head_dim).swapaxes(0, 1), pattern.reshape(n_heads, n_query, -1)
 
 
 def by_position(

@@ -16,8 +16,8 @@ from models.blocks import Keys
 class Ring(NamedTuple):
     """One ring for all layers of one window; ``positions`` is -1 where a slot is still empty."""
 
-    k: Float[Array, "layers slots n_kv_heads head_dim"]
-    v: Float[Array, "layers slots n_kv_heads head_dim"]
+    k: Float[Array, "layers n_kv_heads slots head_dim"]
+    v: Float[Array, "layers n_kv_heads slots head_dim"]
     positions: Int[Array, "slots"]
 
     def keys(self, layer: Int[Array, ""]) -> Keys:
@@ -42,8 +42,9 @@ def empty_cache(windows: Sequence[int], capacity: int, n_kv_heads: int, head_dim
     """A cache that holds ``capacity`` tokens (fewer in layers with a smaller window); 0 slots for no cache."""
     rings = []
     for window in ring_windows(windows):
-        shape = (list(windows).count(window), min(window, capacity), n_kv_heads, head_dim)
-        rings.append(Ring(jnp.zeros(shape), jnp.zeros(shape), jnp.full(shape[1], -1, jnp.int32)))
+        slots = min(window, capacity)
+        shape = (list(windows).count(window), n_kv_heads, slots, head_dim)
+        rings.append(Ring(jnp.zeros(shape), jnp.zeros(shape), jnp.full(slots, -1, jnp.int32)))
     return tuple(rings)
 
 
@@ -55,7 +56,7 @@ def append(ring: Ring, new: Keys) -> Ring:
     kept = (new.positions >= 0) & (new.positions > jnp.max(new.positions) - slots)
     slot = jnp.where(kept, new.positions % slots, slots)  # one past the end: dropped
     return Ring(
-        ring.k.at[:, slot].set(new.k, mode="drop"),
-        ring.v.at[:, slot].set(new.v, mode="drop"),
+        ring.k.at[:, :, slot].set(new.k, mode="drop"),
+        ring.v.at[:, :, slot].set(new.v, mode="drop"),
         ring.positions.at[slot].set(new.positions, mode="drop"),
     )

@@ -98,7 +98,7 @@ def block(
     x = norm(resid_pre, w.attention_norm)
     q = rotate(norm(project(x, w.W_Q), w.q_norm), positions, layer.inv_freq)
     k = rotate(norm(project(x, w.W_K), w.k_norm), positions, layer.inv_freq)
-    keys = Keys(k, project(x, w.W_V), positions)
+    keys = Keys(k.swapaxes(0, 1), project(x, w.W_V).swapaxes(0, 1), positions)
     z, pattern = attend(q, keys)
     joined = z.reshape(z.shape[0], -1)
     written = project(joined, w.W_O.reshape(cfg.d_model, -1))
