@@ -1,0 +1,1 @@
+"""Files to arrays: one module a format, all giving the same `Checkpoint`. None of them imports JAX."""
