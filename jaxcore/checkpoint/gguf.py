@@ -10,6 +10,7 @@ import json
 import shutil
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,6 +48,7 @@ MOST = {"tensors": 100_000, "metadata entries": 100_000, "array entries": 50_000
 """Counts above these are refused before any work is done."""
 CHUNK = 16 * 1024 * 1024
 """Parameters that are dequantised at a time."""
+DAY = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,12 @@ def read_header(path: Path) -> tuple[dict[str, Any], list[TensorInfo]]:
                         f"{path} is GGUF version {version}; versions 2 and 3 (little endian) can be read."
                     )
                 n_tensors, n_metadata = cursor.count("tensors"), cursor.count("metadata entries")
-                metadata = {cursor.string(): cursor.value(cursor.number("<u4")) for _ in range(n_metadata)}
+                metadata = {}
+                for _ in range(n_metadata):
+                    key = cursor.string()
+                    if key in metadata:
+                        raise damaged(path, f"its metadata hold {key[:200]!r} twice")
+                    metadata[key] = cursor.value(cursor.number("<u4"))
                 raw = []
                 for _ in range(n_tensors):
                     name = cursor.string()
@@ -161,7 +168,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], list[TensorInfo]]:
         if kind not in GGML_QUANT_SIZES:
             raise CheckpointError(f"{path}: {name} has the unknown quantisation type {kind}; update the gguf package.")
         block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
-        if prod(shape) > 2**50 or (shape and shape[-1] % block):
+        if not 0 < prod(shape) < 2**50 or not shape or shape[-1] % block:
             raise damaged(path, f"{name} has the impossible shape {list(shape)}")
         nbytes = prod(shape) // block * block_bytes
         if offset % alignment or start + offset + nbytes > size:
@@ -225,20 +232,35 @@ def converted_copy(checkpoint: Checkpoint, progress: Callable[[float, str], None
     The same tensor of all layers lies in one piece, so that `jaxcore.checkpoint.store.stacked` need not copy.
     The folder appears only when it is complete.
     """
-    stat = checkpoint.path.stat()
-    identity = f"{checkpoint.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{gguf_names.LAYOUT_VERSION}"
-    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    folder = cache_folder() / "converted" / f"{checkpoint.path.stem}-{key}"
+    folder = cache_folder() / "converted" / f"{checkpoint.path.stem}-{_identity(checkpoint)}"
     if not folder.is_dir():
-        _convert(checkpoint, folder, progress)
+        try:
+            _convert(checkpoint, folder, progress)
+        except OSError as error:
+            raise CheckpointError(
+                f"The float32 copy of {checkpoint.path.name} cannot be written to {folder.parent} ({error.strerror}). "
+                "Free some space, or point CLEARBOX_CACHE to a folder that can be written."
+            ) from None
     note = f"Its values are read from a float32 copy in {folder}, made once for fast starts."
     return replace(open_folder(folder, checkpoint.reference), notes=(*checkpoint.notes, note))
+
+
+def _identity(checkpoint: Checkpoint) -> str:
+    """What tells one file's copy from another's, wherever the file lies: its header, size and time of change."""
+    stat = checkpoint.path.stat()
+    digest = hashlib.sha256(f"{stat.st_size}:{stat.st_mtime_ns}:{gguf_names.LAYOUT_VERSION}".encode())
+    with checkpoint.path.open("rb") as file:
+        digest.update(file.read(min(info.offset for info in checkpoint.tensors.values())))
+    return digest.hexdigest()[:16]
 
 
 def _convert(checkpoint: Checkpoint, folder: Path, progress: Callable[[float, str], None]) -> None:
     order = sorted(checkpoint.tensors, key=gguf_names.layout_order)
     size = sum(info.parameters * 4 for info in checkpoint.tensors.values())
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for old in folder.parent.glob(".unfinished-*"):
+        if time.time() - old.stat().st_mtime > DAY:  # its process was killed before it could clean up
+            shutil.rmtree(old, ignore_errors=True)
     free = shutil.disk_usage(folder.parent).free
     if free < size * 1.02:
         raise CheckpointError(
@@ -262,10 +284,10 @@ def _convert(checkpoint: Checkpoint, folder: Path, progress: Callable[[float, st
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as temporary:
         made = Path(temporary) / "model"
         made.mkdir()
-        write_safetensors(made / "model.safetensors", entries, {"format": "pt"})
         (made / "config.json").write_text(json.dumps(checkpoint.config, indent=1))
         metadata, _ = read_header(checkpoint.path)
         (made / "tokenizer.model").write_bytes(sentencepiece_model(checkpoint.path, metadata))
+        write_safetensors(made / "model.safetensors", entries, {"format": "pt"})
         try:
             made.rename(folder)
         except OSError:  # another process finished the same copy first
@@ -279,14 +301,20 @@ def sentencepiece_model(path: Path, metadata: Mapping[str, Any]) -> bytes:
     kind = metadata.get("tokenizer.ggml.model")
     names = ("tokens", "scores", "token_type")
     tokens, scores, types = (metadata.get(f"tokenizer.ggml.{name}") for name in names)
-    if kind != "llama" or not isinstance(tokens, Strings) or scores is None or types is None:
+    if kind != "llama":
         raise ConfigError(f"{path}: a tokenizer of kind {kind!r} is not supported in a GGUF file; SentencePiece is.")
+    if not (isinstance(tokens, Strings) and isinstance(scores, np.ndarray) and isinstance(types, np.ndarray)):
+        raise damaged(path, "its tokens, scores or token types are missing")
     if not len(tokens) == len(scores) == len(types):
         raise damaged(path, "its token list, scores and types differ in length")
+    if not np.isfinite(scores).all() or not np.isin(types, range(1, 7)).all():
+        raise damaged(path, "a token has a score that is not finite, or an unknown type")
     special = {
-        f"{field}_id": int(metadata.get(f"tokenizer.ggml.{name}_token_id", default))
+        f"{field}_id": metadata.get(f"tokenizer.ggml.{name}_token_id", default)
         for field, name, default in (("bos", "bos", 2), ("eos", "eos", 1), ("unk", "unknown", 3), ("pad", "padding", 0))
     }
+    if not all(isinstance(token_id, int) and 0 <= token_id < len(tokens) for token_id in special.values()):
+        raise damaged(path, "a special token lies outside the vocabulary")
     piece_type = proto.ModelProto.SentencePiece
     model = proto.ModelProto()
     for token_id, (piece, score, kind) in enumerate(zip(tokens.values, scores.tolist(), types.tolist(), strict=True)):

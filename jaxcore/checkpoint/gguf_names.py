@@ -68,17 +68,19 @@ def hf_config(
             raise ConfigError(
                 f"{path}: the metadata lack gemma3.{key}; convert the model again with a current llama.cpp."
             )
+        if not isinstance(value, int | float):
+            raise ConfigError(f"{path}: the metadata give gemma3.{key} as {value!r}; one number is supported.")
         return value
 
     layers, heads, head_dim = get("block_count"), get("attention.head_count"), get("attention.key_length", 256)
     rows = [info.shape[0] for info in infos if info.name == "token_embd.weight"]
     tied = all(info.name != "output.weight" for info in infos)
     factor, notes = _scaling(metadata, layers)
-    scalar = get("embedding_length") / heads if layers == 62 else head_dim
+    scalar = get("embedding_length") / max(heads, 1) if layers == 62 else head_dim
     return {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
-        "vocab_size": rows[0] if rows else len(get("tokens", ())),
+        "vocab_size": rows[0] if rows else len(metadata.get("tokenizer.ggml.tokens", ())),
         "hidden_size": get("embedding_length"),
         "intermediate_size": get("feed_forward_length"),
         "num_hidden_layers": layers,
@@ -108,6 +110,8 @@ def hf_config(
 def _scaling(metadata: Mapping[str, Any], layers: int) -> tuple[float, tuple[str, ...]]:
     """The rotary factor of global layers: Gemma 3's for this size, since files of one size disagree."""
     stored = metadata.get("gemma3.rope.scaling.factor")
+    if stored is not None and not isinstance(stored, int | float):
+        stored = None
     if layers not in LINEAR_SCALING and layers not in (18, 26):
         return float(stored or 1.0), ()
     factor = LINEAR_SCALING.get(layers, 1.0)

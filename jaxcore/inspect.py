@@ -1,0 +1,74 @@
+"""What a checkpoint holds, from its headers alone."""
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from jaxcore.catalogue import parameters
+from jaxcore.checkpoint.store import Checkpoint, problems
+from jaxcore.families import family_of
+
+KINDS = {".json": "tokenizer.json", ".model": "SentencePiece", ".gguf": "inside the GGUF file"}
+
+
+def described(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The model in a line of every result: ``{"reference", "architecture", "parameters", "dtype"}``.
+
+    ``dtype`` is the stored type of most parameters.
+    """
+    by_dtype = _by_dtype(checkpoint)
+    return {
+        "reference": checkpoint.reference,
+        "architecture": family_of(checkpoint).config(checkpoint.config).family,
+        "parameters": parameters(checkpoint),
+        "dtype": max(by_dtype, key=lambda dtype: by_dtype[dtype]["parameters"], default=None),
+    }
+
+
+def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Configuration, tensor table, totals, tokenizer, what is missing, and notes, for the ``inspect`` command.
+
+    Tensors that are missing, misshapen or superfluous do not raise: they are listed under ``missing``, as sentences.
+    """
+    family = family_of(checkpoint)
+    config = family.config(checkpoint.config)
+    missing = problems(checkpoint, family.tensors(config).values(), config.n_layers)
+    if checkpoint.tokenizer is None:
+        missing.append("No tokenizer.json or tokenizer.model lies beside the weights: text cannot be read or written.")
+    return {
+        "reference": checkpoint.reference,
+        "path": str(checkpoint.path),
+        "format": checkpoint.format,
+        "revision": checkpoint.revision,
+        "architecture": config.family,
+        "config": asdict(config),
+        "tensors": [
+            {
+                "name": name,
+                "stored_name": info.name,
+                "shape": list(info.shape),
+                "dtype": info.dtype,
+                "parameters": info.parameters,
+                "bytes": info.nbytes,
+            }
+            for name, info in checkpoint.tensors.items()
+        ],
+        "totals": {
+            "tensors": len(checkpoint.tensors),
+            "parameters": parameters(checkpoint),
+            "bytes": sum(info.nbytes for info in checkpoint.tensors.values()),
+            "by_dtype": _by_dtype(checkpoint),
+        },
+        "tokenizer": None if checkpoint.tokenizer is None else KINDS[checkpoint.tokenizer.suffix],
+        "missing": missing,
+        "notes": list(checkpoint.notes),
+    }
+
+
+def _by_dtype(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    tensors, sizes, nbytes = Counter(), Counter(), Counter()
+    for info in checkpoint.tensors.values():
+        tensors[info.dtype] += 1
+        sizes[info.dtype] += info.parameters
+        nbytes[info.dtype] += info.nbytes
+    return {d: {"tensors": tensors[d], "parameters": sizes[d], "bytes": nbytes[d]} for d in sorted(tensors)}
