@@ -326,6 +326,8 @@ def sentencepiece_model(path: Path, metadata: Mapping[str, Any]) -> bytes:
     model.trainer_spec.byte_fallback = True
     for field, token_id in special.items():
         setattr(model.trainer_spec, field, token_id)
+        # SentencePiece finds its special tokens by these names and ignores the ids.
+        setattr(model.trainer_spec, field.replace("_id", "_piece"), tokens.values[token_id])
     model.normalizer_spec.name = "identity"
     model.normalizer_spec.add_dummy_prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", False))
     model.normalizer_spec.remove_extra_whitespaces = False

@@ -11,8 +11,8 @@ from typing import Any
 from jaxcore.checkpoint.store import TensorInfo
 from models.errors import ConfigError
 
-LAYOUT_VERSION = 1
-"""Raise this when the layout of converted copies changes, so that old ones are made anew."""
+LAYOUT_VERSION = 2
+"""Raise this when the content of converted copies changes, so that old ones are made anew."""
 
 TOP = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}
 IN_LAYER = {
@@ -115,9 +115,10 @@ def _scaling(metadata: Mapping[str, Any], layers: int) -> tuple[float, tuple[str
     if layers not in LINEAR_SCALING and layers not in (18, 26):
         return float(stored or 1.0), ()
     factor = LINEAR_SCALING.get(layers, 1.0)
-    if stored is None or stored == factor:
+    if stored == factor or (stored is None and factor == 1):
         return factor, ()
+    given = "no rotary scaling factor" if stored is None else f"a rotary scaling factor of {stored:g}"
     return factor, (
-        f"The file gives a rotary scaling factor of {stored:g}; Gemma 3 with {layers} layers has {factor:g}, "
-        "which is used.",
+        f"The file gives {given}; the published Gemma 3 with {layers} layers has {factor:g} on global layers, which is "
+        "used.",
     )
