@@ -1,10 +1,14 @@
 """Checkpoints on the Hugging Face hub, downloaded by ``huggingface_hub`` into its own cache."""
 
-from collections.abc import Callable
+import re
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+from jaxcore.checkpoint.safetensors import has_weights
 from models.errors import CheckpointError, InputError
 
 WANTED = (
@@ -22,9 +26,13 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What opening a hub reference would download: ``missing_bytes`` are not in the cache yet."""
+    """What opening a hub reference would download: ``missing_bytes`` are not in the cache yet.
+
+    ``revision`` is the commit that ``asked_for`` (a branch, tag or commit) stands for.
+    """
 
     repository: str
+    asked_for: str
     revision: str
     files: tuple[str, ...]
     total_bytes: int
@@ -35,76 +43,109 @@ class Plan:
 def parse(reference: str) -> tuple[str, str | None]:
     """``hf:org/name[@revision]`` to repository and revision."""
     repository, _, revision = reference.removeprefix("hf:").partition("@")
-    if repository.count("/") != 1 or not all(repository.split("/")):
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) or ".." in revision:
         raise InputError(f"{reference!r} is not a hub reference; write hf:org/name or hf:org/name@revision.")
     return repository, revision or None
 
 
 def plan(reference: str) -> Plan:
-    """Ask the hub what a reference holds, pinned to one commit. Needs the network."""
+    """Ask the hub what a reference holds, pinned to one commit. Needs the network; downloads nothing."""
     from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.constants import DEFAULT_REVISION, HF_HUB_CACHE
 
     repository, revision = parse(reference)
     try:
         info = HfApi().model_info(repository, revision=revision, files_metadata=True)
     except Exception as error:
         raise _explained(error, repository, revision) from None
-    files = {f.rfilename: f.size or 0 for f in info.siblings or () if _wanted(f.rfilename)}
+    sizes = {f.rfilename: f.size or 0 for f in info.siblings or ()}
+    files = _wanted(sizes)
+    if not any(name.endswith(".safetensors") for name in files):
+        raise CheckpointError(
+            f"hf:{repository} holds no safetensors weights, and pickles (.bin, .pt) are never opened. Look for "
+            "a converted copy of the model."
+        )
     commit = str(info.sha)
     missing = [
-        size
-        for name, size in files.items()
-        if not isinstance(try_to_load_from_cache(repository, name, revision=commit), str)
+        sizes[name] for name in files if not isinstance(try_to_load_from_cache(repository, name, revision=commit), str)
     ]
-    return Plan(repository, commit, tuple(files), sum(files.values()), sum(missing), Path(HF_HUB_CACHE))
+    return Plan(
+        repository=repository,
+        asked_for=revision or DEFAULT_REVISION,
+        revision=commit,
+        files=files,
+        total_bytes=sum(sizes[name] for name in files),
+        missing_bytes=sum(missing),
+        cache=Path(HF_HUB_CACHE),
+    )
 
 
 def fetch(wanted: Plan, progress: Callable[[float, str], None]) -> Path:
-    """Download what is missing, file by file with progress in bytes; returns the folder."""
+    """Download what is missing, file by file with progress in bytes; returns the folder.
+
+    What was asked for is noted in the cache only at the end, so that `cached` never finds half a checkpoint.
+    """
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.file_download import repo_folder_name
     from tqdm import tqdm
 
     done = 0
 
     class Reported(tqdm):
-        def update(self, n: float | None = 1) -> bool | None:
+        """A bar that draws nothing and passes its counts on."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
             nonlocal done
             done += int(n or 0)
             share = min(done / max(wanted.missing_bytes, 1), 1.0)
             progress(share, f"{done / 1e6:,.0f} of {wanted.missing_bytes / 1e6:,.0f} MB from {wanted.repository}")
-            return super().update(n)
 
-    folder = None
-    for name in wanted.files:
-        try:
-            path = hf_hub_download(wanted.repository, name, revision=wanted.revision, tqdm_class=Reported)
-        except Exception as error:
-            raise _explained(error, wanted.repository, wanted.revision) from None
-        if "/" not in name:
-            folder = Path(path).parent
-    if folder is None:
-        raise CheckpointError(f"{wanted.repository} holds none of the files of a model in safetensors format.")
-    return folder
+    _check_room(wanted)
+    progress(0.0, f"{len(wanted.files)} files, {wanted.missing_bytes / 1e6:,.0f} MB to download to {wanted.cache}")
+    repository = wanted.cache / repo_folder_name(repo_id=wanted.repository, repo_type="model")
+    try:
+        for name in wanted.files:
+            hf_hub_download(wanted.repository, name, revision=wanted.revision, tqdm_class=Reported)
+        reference = repository / "refs" / wanted.asked_for
+        if wanted.asked_for != wanted.revision:
+            reference.parent.mkdir(parents=True, exist_ok=True)
+            reference.write_text(wanted.revision)
+    except Exception as error:
+        raise _explained(error, wanted.repository, wanted.revision) from None
+    return repository / "snapshots" / wanted.revision
 
 
 def cached(reference: str) -> Path | None:
-    """The folder of a reference that was downloaded before, without asking the network; None if it was not."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    """The folder of a reference that was downloaded whole, without asking the network; None if it was not."""
+    from huggingface_hub import try_to_load_from_cache
 
     repository, revision = parse(reference)
-    try:
-        folder = Path(
-            snapshot_download(repository, revision=revision, allow_patterns=list(WANTED), local_files_only=True)
-        )
-    except (LocalEntryNotFoundError, FileNotFoundError):
+    config = try_to_load_from_cache(repository, "config.json", revision=revision)
+    if not isinstance(config, str):
         return None
-    return folder if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")) else None
+    folder = Path(config).parent
+    return folder if has_weights(folder) else None
 
 
-def _wanted(name: str) -> bool:
-    return "/" not in name and any(fnmatch(name, pattern) for pattern in WANTED)
+def _wanted(names: Iterable[str]) -> tuple[str, ...]:
+    """The files worth fetching: in the top folder, and of several sets of weights only the usual one."""
+    chosen = [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in WANTED)]
+    weights = [name for name in chosen if name.endswith(".safetensors")]
+    usual = [name for name in weights if name.startswith("model")] or weights
+    return tuple(name for name in chosen if name not in weights or name in usual)
+
+
+def _check_room(wanted: Plan) -> None:
+    there = next(folder for folder in (wanted.cache, *wanted.cache.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if free < wanted.missing_bytes:
+        raise CheckpointError(
+            f"hf:{wanted.repository} needs {wanted.missing_bytes / 1e9:.1f} GB and {there} has {free / 1e9:.1f} GB "
+            "free. Free some space, or move the cache with HF_HOME."
+        )
 
 
 def _explained(error: Exception, repository: str, revision: str | None) -> CheckpointError:

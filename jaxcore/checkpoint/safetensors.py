@@ -46,6 +46,14 @@ def open_file(path: Path, reference: str | None = None) -> Checkpoint:
     return _checkpoint(path, reference or str(path), [path], _config(path.parent), None)
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds safetensors weights, and all shards that its index names."""
+    try:
+        return bool(_weight_files(folder))
+    except CheckpointError:
+        return False
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of at most `MAX_HEADER` bytes, without duplicate keys."""
     try:
@@ -152,7 +160,10 @@ def _config(folder: Path) -> dict[str, Any]:
             f"{folder}: there is no config.json beside the weights, so the model's sizes are unknown. Copy the one "
             "that belongs to this checkpoint there."
         )
-    return read_json(path)
+    config = {key: value for key, value in read_json(path).items() if key != "text_config" or value is not None}
+    if not isinstance(config.get("text_config", {}), dict):
+        raise CheckpointError(f"{path}: text_config is not a table; the file is damaged.")
+    return config
 
 
 def _weight_files(folder: Path) -> list[Path]:
