@@ -69,7 +69,7 @@ class Keys(NamedTuple):
 
 
 def each(f: Callable, *args: Any) -> Any:
-    """``f`` for every entry of the leading axis: ``vmap``, less a batch axis of one, which XLA's CPU backend pays for."""
+    """``f`` for every entry of the leading axis: ``vmap``, less a batch axis of one, which is slow in XLA on CPU."""
     if jax.tree.leaves(args)[0].shape[0] > 1:
         return jax.vmap(f)(*args)
     return jax.tree.map(lambda y: y[None], f(*jax.tree.map(lambda x: x[0], args)))
@@ -104,7 +104,9 @@ def attention(
         scores = [score(k, mask) for (k, _), mask in zip(kv, masks, strict=True)]
         pattern = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1)
         shares = jnp.split(pattern.reshape(len(rows), -1), ends, axis=-1)
-        z = sum(jnp.matmul(share, v, precision="highest") for share, (_, v) in zip(shares, kv, strict=True))
+        z = jnp.zeros(rows.shape)
+        for share, (_, v) in zip(shares, kv, strict=True):
+            z += jnp.matmul(share, v, precision="highest")
         return z.reshape(q.shape), pattern
 
     grouped = q.reshape(n_query, n_kv_heads, -1, head_dim).transpose(1, 2, 0, 3)

@@ -1,7 +1,8 @@
 """Running a model: over a whole sequence, over a prompt into a cache, and one token at a time.
 
 All three are one function, `extend`: new tokens attend to the cache and to each other, and their keys are
-appended to the cache. Functions take one sequence; lift them with ``jax.vmap`` over tokens and cache for many.
+appended to the cache. `forward` gives the logits of all new tokens, `step` only those of the last. Functions
+take one sequence; lift them with ``jax.vmap`` over tokens and cache for many.
 """
 
 from functools import partial
@@ -69,13 +70,19 @@ def extend(
     return resid, cache, trace
 
 
-@partial(jax.jit, static_argnames=("cfg", "taps"))
+@partial(jax.jit, static_argnames=("cfg", "taps"), donate_argnames=("cache",))
 def forward(
-    params: Any, tokens: Int[Array, "seq"], *, cfg: Any, taps: frozenset[str] = frozenset()
-) -> tuple[Logits, Trace]:
-    """Logits at every position of a whole sequence, and what ``taps`` names."""
-    resid, _, trace = extend(params, new_cache(cfg, 0), tokens, jnp.arange(len(tokens)), cfg=cfg, taps=taps)
-    return FAMILIES[cfg.family].unembed(params, resid, cfg), trace
+    params: Any,
+    cache: KVCache,
+    tokens: Int[Array, "seq"],
+    positions: Positions,
+    *,
+    cfg: Any,
+    taps: frozenset[str] = frozenset(),
+) -> tuple[Logits, KVCache, Trace]:
+    """Logits after every new token, and the grown cache; a whole sequence needs only an empty one."""
+    resid, cache, trace = extend(params, cache, tokens, positions, cfg=cfg, taps=taps)
+    return FAMILIES[cfg.family].unembed(params, resid, cfg), cache, trace
 
 
 @partial(jax.jit, static_argnames=("cfg", "taps"), donate_argnames=("cache",))

@@ -1,0 +1,191 @@
+"""The command line: ``python -m jaxcore COMMAND``. Heavy imports wait until a command needs them."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jaxcore import export, runtime
+from models.errors import ClearboxError, InputError
+
+if TYPE_CHECKING:
+    from jaxcore.session import LoadedModel
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints end like all others: one line that begins with ``error:``."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, f"error: {message}. See {self.prog} --help.\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = Parser("python -m jaxcore", description="Open language models up: run, inspect and compare.")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.set_defaults(run=run)
+        sub.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file")
+        sub.add_argument("--quiet", action="store_true", help="no progress on stderr")
+        return sub
+
+    def on_model(name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
+        sub = command(name, run, help)
+        sub.add_argument(
+            "model", metavar="MODEL", help="a folder, .safetensors, .gguf, hf:org/name[@rev], or catalogue name"
+        )
+        return sub
+
+    def runs_model(name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
+        sub = on_model(name, run, help)
+        sub.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the weights in memory")
+        sub.add_argument("--device", choices=("cpu", "gpu"))
+        sub.add_argument("--no-bos", action="store_true", help="leave out the beginning-of-sequence token")
+        return sub
+
+    models = command("models", run_models, "list the catalogue, and the checkpoints in a folder")
+    models.add_argument("--root", type=Path, metavar="DIR", help="a folder to look for checkpoints in")
+
+    on_model("inspect", run_inspect, "configuration and tensors, from headers only")
+
+    logits = runs_model("logits", run_logits, "logits at every position, as NPZ")
+    text = logits.add_mutually_exclusive_group(required=True)
+    text.add_argument("--text")
+    text.add_argument("--ids", help="token ids, separated by commas, used as they are")
+
+    sample = runs_model("sample", run_sample, "write text and record how every token was chosen")
+    sample.add_argument("--prompt", required=True)
+    sample.add_argument("--steps", type=int, default=20)
+    sample.add_argument("--temperature", type=float, default=0.7)
+    sample.add_argument("--top-k", type=int, default=50, help="0: off")
+    sample.add_argument("--top-p", type=float, default=0.9, help="1: off")
+    sample.add_argument("--min-p", type=float, default=0.0, help="0: off")
+    sample.add_argument("--seed", type=int, default=0)
+    sample.add_argument("--greedy", action="store_true", help="always the likeliest token")
+
+    tokens = command("tokens", run_tokens, "how tokenizers split a text")
+    tokens.add_argument("--text", required=True)
+    tokens.add_argument(
+        "--tokenizer", action="append", required=True, metavar="NAME", help="may be given several times"
+    )
+    return top
+
+
+def progress(args: argparse.Namespace) -> Callable[[float, str], None]:
+    """Reports on stderr, on one line."""
+
+    def report(share: float, what: str) -> None:
+        print(f"\r\033[K{share:4.0%} {what}", end="" if share < 1 else "\n", file=sys.stderr, flush=True)
+
+    return (lambda *_: None) if args.quiet or not sys.stderr.isatty() else report
+
+
+def emit(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    """The result as JSON, to ``--out`` or stdout."""
+    text = export.to_json(result) + "\n"
+    if args.out:
+        export.write(args.out, lambda file: file.write(text.encode()))
+    else:
+        sys.stdout.write(text)
+
+
+def load(args: argparse.Namespace) -> "LoadedModel":
+    """The model that a command names, in memory."""
+    from jaxcore.catalogue import open_reference, ready
+    from jaxcore.session import load
+
+    checkpoint = ready(open_reference(args.model, progress=progress(args)), progress(args))
+    model = load(checkpoint, dtype=args.dtype, device=args.device, progress=progress(args))
+    progress(args)(1, f"{args.model} loaded")
+    return model
+
+
+def run_models(args: argparse.Namespace) -> None:
+    from jaxcore.catalogue import list_models
+
+    start = time.perf_counter()
+    models = list_models(args.root)
+    emit(args, export.result("models", None, time.perf_counter() - start, {"models": models}))
+
+
+def run_inspect(args: argparse.Namespace) -> None:
+    from jaxcore.catalogue import open_reference
+    from jaxcore.inspect import described, inspect
+
+    start = time.perf_counter()
+    checkpoint = open_reference(args.model, progress=progress(args))
+    content = inspect(checkpoint)
+    emit(args, export.result("inspect", described(checkpoint), time.perf_counter() - start, content))
+
+
+def run_logits(args: argparse.Namespace) -> None:
+    import numpy as np
+
+    from jaxcore.sample import all_logits
+
+    if args.out is None:
+        raise InputError("logits writes an NPZ file: name it with --out F.npz.")
+    model = load(args)
+    if args.ids is None:
+        ids = model.tokenizer.encode(args.text, bos=not args.no_bos)
+    else:
+        ids = [parsed_id(part) for part in args.ids.split(",")]
+    logits = all_logits(model, ids)
+    export.write(args.out, lambda file: np.savez(file, ids=np.array(ids, np.int32), logits=logits))
+
+
+def parsed_id(text: str) -> int:
+    if not text.strip().isdigit():
+        raise InputError(f"--ids holds {text!r}; give whole numbers separated by commas, such as 2,818,5279.")
+    return int(text)
+
+
+def run_sample(args: argparse.Namespace) -> None:
+    from jaxcore.sample import generate, traced
+    from jaxcore.sampling import Settings
+    from jaxcore.session import described
+
+    settings = Settings(
+        temperature=0.0 if args.greedy else args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p
+    )
+    model = load(args)
+    start = time.perf_counter()
+    ids = model.tokenizer.encode(args.prompt, bos=not args.no_bos)
+    report, text = progress(args), None
+    for (text,) in generate(model, ids, settings, seeds=[args.seed], steps=args.steps):
+        report(len(text.steps) / args.steps, "sampling")
+    assert text is not None  # at least one step was asked for
+    content = traced(model, args.prompt, ids, settings, text)
+    emit(args, export.result("sample", described(model), time.perf_counter() - start, content))
+
+
+def run_tokens(args: argparse.Namespace) -> None:
+    from jaxcore.tokens import compare
+
+    start = time.perf_counter()
+    content = {"tokenizers": compare(args.text, args.tokenizer)}
+    emit(args, export.result("tokens", None, time.perf_counter() - start, content))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command. Returns 0, 2 for a fault in the input, or 130 if interrupted."""
+    runtime.prepare()
+    args = parser().parse_args(argv)
+    try:
+        args.run(args)
+    except ClearboxError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""A model in memory, ready to run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
+from jaxcore.families import checked_config, family_of
+from jaxcore.tokenizer import Tokenizer, load_tokenizer
+from models import decode
+from models.errors import ClearboxError, InputError
+
+DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """Parameters on a device, with the configuration and tokenizer that belong to them."""
+
+    reference: str
+    checkpoint: Checkpoint
+    config: Any
+    params: Any
+    tokenizer: Tokenizer
+    dtype: str
+    device: str
+
+
+def described(model: LoadedModel) -> dict[str, Any]:
+    """What a result says about the model it comes from."""
+    return {
+        "reference": model.reference,
+        "architecture": model.config.family,
+        "parameters": sum(x.size for x in {id(x): x for x in jax.tree.leaves(model.params)}.values()),
+        "dtype": model.dtype,
+        "device": model.device,
+        "revision": model.checkpoint.revision,
+    }
+
+
+def default_dtype(device: str) -> str:
+    """float32 on a CPU, whose matrix products are float32; bfloat16 on an accelerator."""
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def find_device(kind: str | None) -> jax.Device:
+    """The first device of a kind (``cpu``, ``gpu``), or JAX's default."""
+    try:
+        return jax.devices(kind)[0]
+    except RuntimeError:
+        raise InputError(
+            f"There is no {kind} that JAX can use here: install the JAX build for it (see the README), or leave "
+            "--device out."
+        ) from None
+
+
+def load(
+    checkpoint: Checkpoint, *, dtype: str | None = None, device: str | None = None, progress: Progress = lambda *_: None
+) -> LoadedModel:
+    """Put a checkpoint's weights on a device and open its tokenizer.
+
+    Float32 weights that lie stacked in their file are used on a CPU where they are mapped, without a copy.
+    Raises `ClearboxError` for a checkpoint that does not fit its configuration, or does not fit into memory.
+    """
+    config, place = checked_config(checkpoint), find_device(device)
+    dtype = dtype or default_dtype(place.platform)
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
+    tokenizer = load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
+    table = family_of(checkpoint).tensors(config)
+    sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
+    arrays, done = {}, 0
+    try:
+        for field, spec in table.items():
+            progress(done / sum(sizes.values()), f"Loading {field.removeprefix('blocks.')}")
+            names = names_of(spec, config.n_layers)
+            stored = stacked(checkpoint, names)
+            shape = (len(names), *spec.shape) if "{layer}" in spec.name else spec.shape
+            arrays[field] = jax.device_put(stored.reshape(shape).astype(DTYPES[dtype], copy=False), place)
+            done += sizes[field]
+        jax.block_until_ready(arrays)
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        raise out_of_memory(error, checkpoint.reference, sum(sizes.values()) * DTYPES[dtype].itemsize) from None
+    params = decode.FAMILIES[config.family].params(arrays)
+    return LoadedModel(checkpoint.reference, checkpoint, config, params, tokenizer, dtype, place.platform)
+
+
+def out_of_memory(error: Exception, reference: str, needed: int) -> ClearboxError:
+    """A sentence for an allocation that failed; other failures are raised again as they are."""
+    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+        raise error
+    return ClearboxError(
+        f"{reference} needs {needed / 1e9:.1f} GB for its weights, which do not fit into memory. Unload other models, "
+        "choose --dtype bfloat16, or a smaller model."
+    )
