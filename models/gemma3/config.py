@@ -1,6 +1,6 @@
 """Gemma 3's configuration, from a ``config.json``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,6 @@ class Config:
     family = "gemma3"
 
     def __post_init__(self) -> None:
-        for field, value in vars(self).items():
-            if Config.__annotations__[field] is int and (not isinstance(value, int) or value < 1):
-                raise ConfigError(f"Gemma 3 config: {field} is {value!r}; it must be a whole number above 0.")
         if self.n_heads % self.n_kv_heads:
             raise ConfigError(
                 f"Gemma 3 config: {self.n_heads} heads cannot share {self.n_kv_heads} key/value heads evenly; "
@@ -91,71 +88,96 @@ DEFAULTS: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
 }
 LAYER_TYPES = {"full_attention": True, "sliding_attention": False}
+MOST_LAYERS = 10_000
+
+KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number above 0", lambda v: type(v) is int and 0 < v < 2**31),
+    float: ("a number above 0", lambda v: type(v) in (int, float) and 0 < v < 1e30),
+    bool: ("true or false", lambda v: type(v) is bool),
+    dict: ("a table", lambda v: isinstance(v, Mapping)),
+    list: ("a list", lambda v: isinstance(v, list | tuple)),
+}
+"""What a field may be, in words and as a test."""
+
+
+def _get(values: Mapping[str, Any], field: str, kind: type, default: Any = None) -> Any:
+    """A field, or ``default``, or Gemma 3's own; `ConfigError` if it is not of its kind. A null counts as absent."""
+    value = values.get(field)
+    if value is None:
+        value = DEFAULTS.get(field, kind()) if default is None else default
+    words, fits = KINDS[kind]
+    if not fits(value):
+        raise ConfigError(f"Gemma 3 config: {field} is {repr(value)[:80]}; it must be {words}.")
+    return kind(value)
 
 
 def from_hf(config: Mapping[str, Any]) -> Config:
     """Read a Hugging Face ``config.json`` of type ``gemma3_text``, or ``gemma3`` with its ``text_config``.
 
     Both spellings of the rotary settings are understood (``rope_theta`` with ``rope_scaling``, and
-    ``rope_parameters``, flat or by layer type). Raises `ConfigError` for what Gemma 3 variants we do not run.
+    ``rope_parameters``, flat or by layer type). Raises `ConfigError` for a field that is not of its kind, and for
+    Gemma 3 variants that we do not run.
     """
-    outer = {k: v for k, v in config.items() if v is not None}
-    text = {**outer, **{k: v for k, v in outer.get("text_config", {}).items() if v is not None}}
-    get = {**DEFAULTS, **text}.__getitem__
-
-    _refuse_variants(text, get)
-    n_layers = get("num_hidden_layers")
-    local, wide = _ropes(text, get)
+    inner = _get(config, "text_config", dict)
+    text = {k: v for part in (config, inner) for k, v in part.items() if v is not None}
+    _refuse_variants(text)
+    local, wide = _ropes(text)
+    is_global = _layer_types(text)
     return Config(
-        vocab=get("vocab_size"),
-        d_model=get("hidden_size"),
-        n_layers=n_layers,
-        n_heads=get("num_attention_heads"),
-        n_kv_heads=get("num_key_value_heads"),
-        head_dim=get("head_dim"),
-        d_mlp=get("intermediate_size"),
-        window=get("sliding_window"),
-        context=get("max_position_embeddings"),
-        query_scalar=float(get("query_pre_attn_scalar")),
-        norm_eps=float(get("rms_norm_eps")),
+        vocab=_get(text, "vocab_size", int),
+        d_model=_get(text, "hidden_size", int),
+        n_layers=_get(text, "num_hidden_layers", int),
+        n_heads=_get(text, "num_attention_heads", int),
+        n_kv_heads=_get(text, "num_key_value_heads", int),
+        head_dim=_get(text, "head_dim", int),
+        d_mlp=_get(text, "intermediate_size", int),
+        window=_get(text, "sliding_window", int),
+        context=_get(text, "max_position_embeddings", int),
+        query_scalar=_get(text, "query_pre_attn_scalar", float),
+        norm_eps=_get(text, "rms_norm_eps", float),
         rope_local=local,
         rope_global=wide,
-        is_global=_layer_types(text, n_layers, text.get("_sliding_window_pattern", get("sliding_window_pattern"))),
-        tied=bool(get("tie_word_embeddings")),
+        is_global=is_global,
+        tied=_get(text, "tie_word_embeddings", bool),
     )
 
 
-def _refuse_variants(text: Mapping[str, Any], get: Any) -> None:
-    if get("hidden_activation") != "gelu_pytorch_tanh":
-        raise ConfigError(
-            f"Gemma 3 config: hidden_activation is {get('hidden_activation')!r}; only gelu_pytorch_tanh is supported."
-        )
+def _refuse_variants(text: Mapping[str, Any]) -> None:
+    activation = text.get("hidden_activation", DEFAULTS["hidden_activation"])
+    if activation != "gelu_pytorch_tanh":
+        raise ConfigError(f"Gemma 3 config: hidden_activation is {activation!r}; only gelu_pytorch_tanh is supported.")
     for key in ("attn_logit_softcapping", "final_logit_softcapping", "attention_bias", "use_bidirectional_attention"):
         if text.get(key):
             raise ConfigError(f"Gemma 3 config: {key} is {text[key]!r}; this variant of Gemma 3 is not supported.")
 
 
-def _layer_types(text: Mapping[str, Any], n_layers: int, pattern: int) -> tuple[bool, ...]:
+def _layer_types(text: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Whether each layer is global."""
+    n_layers = _get(text, "num_hidden_layers", int)
+    if n_layers > MOST_LAYERS:
+        raise ConfigError(f"Gemma 3 config: num_hidden_layers is {n_layers:,}; at most {MOST_LAYERS:,} are supported.")
     if "layer_types" not in text:
-        return tuple((i + 1) % pattern == 0 for i in range(n_layers))
-    unknown = set(text["layer_types"]) - LAYER_TYPES.keys()
+        every = _get(text, "_sliding_window_pattern", int, default=_get(text, "sliding_window_pattern", int))
+        return tuple((i + 1) % every == 0 for i in range(n_layers))
+    types = _get(text, "layer_types", list)
+    unknown = [t for t in types if t not in list(LAYER_TYPES)]
     if unknown:
-        raise ConfigError(f"Gemma 3 config: layer_types holds {sorted(unknown)}; known are {sorted(LAYER_TYPES)}.")
-    return tuple(LAYER_TYPES[t] for t in text["layer_types"])
+        raise ConfigError(f"Gemma 3 config: layer_types holds {unknown[0]!r}; known are {', '.join(LAYER_TYPES)}.")
+    return tuple(LAYER_TYPES[t] for t in types)
 
 
-def _ropes(text: Mapping[str, Any], get: Any) -> tuple[Rope, Rope]:
+def _ropes(text: Mapping[str, Any]) -> tuple[Rope, Rope]:
     """The rotary embedding of local and of global layers."""
-    by_type = text.get("rope_parameters", {})
+    by_type = _get(text, "rope_parameters", dict)
     if not by_type.keys() & LAYER_TYPES.keys():  # flat: the global layers' own; local layers are never scaled
-        by_type = {"full_attention": by_type or text.get("rope_scaling", {})}
-    local = _rope(by_type.get("sliding_attention", {}), get("rope_local_base_freq"))
-    return local, _rope(by_type.get("full_attention", {}), get("rope_theta"))
+        by_type = {"full_attention": by_type or _get(text, "rope_scaling", dict)}
+    local = _rope(_get(by_type, "sliding_attention", dict), _get(text, "rope_local_base_freq", float))
+    return local, _rope(_get(by_type, "full_attention", dict), _get(text, "rope_theta", float))
 
 
 def _rope(settings: Mapping[str, Any], base: float) -> Rope:
     kind = settings.get("rope_type", settings.get("type", "default"))
     if kind not in ("default", "linear"):
         raise ConfigError(f"Gemma 3 config: rotary scaling of type {kind!r} is not supported; default and linear are.")
-    factor = float(settings.get("factor", 1.0)) if kind == "linear" else 1.0
-    return Rope(base=float(settings.get("rope_theta", base)), factor=factor)
+    factor = _get(settings, "factor", float, default=1.0) if kind == "linear" else 1.0
+    return Rope(base=_get(settings, "rope_theta", float, default=base), factor=factor)
