@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from jaxcore import __version__
+from jaxcore.checkpoint.write import replaced
 from models.errors import InputError
 
 
@@ -50,14 +49,7 @@ def to_json(value: Any) -> str:
 def write(path: Path, content: Callable[[IO[bytes]], Any]) -> None:
     """Let ``content`` write a file that appears only when it is complete. Raises `InputError` if it cannot."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            temporary = Path(file.name)
-            try:
-                content(file)
-                file.close()
-                os.chmod(temporary, 0o644)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        with replaced(path) as temporary, temporary.open("xb") as file:
+            content(file)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}. Choose another --out.") from None
