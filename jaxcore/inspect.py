@@ -2,13 +2,27 @@
 
 from collections import Counter
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 from jaxcore.catalogue import parameters
-from jaxcore.checkpoint.store import Checkpoint, problems
+from jaxcore.checkpoint.store import Checkpoint, names_of, problems
 from jaxcore.families import family_of
 
 KINDS = {".json": "tokenizer.json", ".model": "SentencePiece", ".gguf": "inside the GGUF file"}
+
+PARTS = {
+    "W_E": "embedding",
+    "W_U": "output head",
+    "W_Q": "attention",
+    "W_K": "attention",
+    "W_V": "attention",
+    "W_O": "attention",
+    "W_gate": "MLP",
+    "W_up": "MLP",
+    "W_down": "MLP",
+}
+"""What each parameter is part of; the rest are norms."""
 
 
 def described(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -72,3 +86,20 @@ def _by_dtype(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
         sizes[info.dtype] += info.parameters
         nbytes[info.dtype] += info.nbytes
     return {d: {"tensors": tensors[d], "parameters": sizes[d], "bytes": nbytes[d]} for d in sorted(tensors)}
+
+
+
+def parameters_by_part(checkpoint: Checkpoint) -> dict[str, int]:
+    """Parameters of embedding, attention, MLP, norms and, if it is not the embedding, output head."""
+    family = family_of(checkpoint)
+    config = family.config(checkpoint.config)
+    sizes: Counter[str] = Counter()
+    for field, spec in family.tensors(config).items():
+        copies = len(names_of(spec, config.n_layers))
+        sizes[PARTS.get(field.removeprefix("blocks."), "norms")] += prod(spec.shape) * copies
+    return dict(sizes)
+
+
+def memory_bytes(checkpoint: Checkpoint, dtype: str) -> int:
+    """What the weights take in memory as ``float32`` or ``bfloat16``."""
+    return sum(parameters_by_part(checkpoint).values()) * {"float32": 4, "bfloat16": 2}[dtype]

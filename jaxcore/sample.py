@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import exp, log
 from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
 import jax
@@ -255,3 +257,28 @@ def traced(
         "stop_reason": text.stop_reason or "stopped",
         "steps": text.steps,
     }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A continuation in a few numbers; perplexity is that of the text under the raw distribution."""
+
+    tokens: int
+    mean_probability_final: float
+    mean_entropy_raw_nats: float
+    mean_rank: float
+    share_first_choice: float
+    perplexity: float
+
+
+def summary(text: Continuation) -> Summary:
+    """Means over the steps of a continuation that has at least one."""
+    steps = text.steps
+    return Summary(
+        tokens=len(steps),
+        mean_probability_final=fmean(step.probability_final for step in steps),
+        mean_entropy_raw_nats=fmean(step.entropy_raw_nats for step in steps),
+        mean_rank=fmean(step.rank for step in steps),
+        share_first_choice=fmean(step.rank == 1 for step in steps),
+        perplexity=exp(-fmean(log(max(step.probability_raw, 1e-45)) for step in steps)),
+    )

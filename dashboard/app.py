@@ -1,0 +1,24 @@
+"""Clearbox's pages: ``streamlit run dashboard/app.py``."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # streamlit puts only this file's folder on the path
+
+import streamlit as st
+
+from jaxcore import runtime
+
+runtime.prepare()
+
+from dashboard.components import model_picker
+
+st.set_page_config(page_title="Clearbox", page_icon=":material/deployed_code:", layout="wide")
+page = st.navigation(
+    [
+        st.Page("pages/overview.py", title="Overview", icon=":material/home:", default=True),
+        st.Page("pages/sampling.py", title="Sampling", icon=":material/casino:"),
+    ]
+)
+model_picker()
+page.run()

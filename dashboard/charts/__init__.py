@@ -1,0 +1,1 @@
+"""Charts: functions from a record to an Altair chart, with no Streamlit and no computing."""

@@ -1,0 +1,10 @@
+"""Colours with a meaning, legible on light and on dark ground."""
+
+RAW, TEMPERED, FINAL = "#94A3B8", "#3B82F6", "#F59E0B"
+"""The model's own distribution, after temperature, and after all filters."""
+CUTS = {"top-k": "#DC2626", "top-p": "#9333EA", "min-p": "#059669"}
+"""Where each filter cuts."""
+LOCAL, GLOBAL = "#60A5FA", "#F59E0B"
+"""Layers with a sliding window, and layers that see everything."""
+PARTS = {"embedding": "#0F766E", "attention": "#3B82F6", "MLP": "#F59E0B", "norms": "#94A3B8", "output head": "#DC2626"}
+MUTED = "#8A94A3"

@@ -1,0 +1,156 @@
+"""Everything that pages compute, cached: pages call these functions and nothing of the backend."""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from jaxcore import catalogue, export, inspect, sampling
+from jaxcore.checkpoint import hub
+from jaxcore.checkpoint.hub import Plan
+from jaxcore.checkpoint.store import Checkpoint
+from jaxcore.families import family_of
+from jaxcore.sample import Continuation, StepRecord, generate, prefill, recorded, traced
+from jaxcore.sampling import Settings
+from jaxcore.score import ScoredText
+from jaxcore.score import score as score_ids
+from jaxcore.session import LoadedModel, Progress, default_dtype, described, load
+
+TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
+"""Where the curves along the temperature axis are computed."""
+
+
+@dataclass(frozen=True)
+class ModelKey:
+    """What identifies a model in memory: all that changes its numbers."""
+
+    reference: str
+    dtype: str
+    stamp: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A checkpoint before it is loaded."""
+
+    checkpoint: Checkpoint
+    title: str
+    config: Any
+    parameters: int
+    parts: dict[str, int]
+
+
+def device() -> str:
+    """The platform that models run on here."""
+    import jax
+
+    return jax.default_backend()
+
+
+def preferred_dtype() -> str:
+    return default_dtype(device())
+
+
+def preview(reference: str) -> Preview:
+    """Open a reference: headers only (a hub name must have been downloaded). Raises `ClearboxError`."""
+    checkpoint = catalogue.open_reference(reference)
+    family = family_of(checkpoint)
+    parts = inspect.parameters_by_part(checkpoint)
+    return Preview(checkpoint, family.title, family.config(checkpoint.config), sum(parts.values()), parts)
+
+
+def make_ready(checkpoint: Checkpoint, progress: Progress) -> None:
+    """Do the slow first-time work of a checkpoint, whose result stays on disk."""
+    catalogue.ready(checkpoint, progress)
+
+
+def key_of(checkpoint: Checkpoint, dtype: str) -> ModelKey:
+    files = {info.file for info in checkpoint.tensors.values()}
+    stats = sorted((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return ModelKey(checkpoint.reference, dtype, str(stats))
+
+
+@st.cache_resource(max_entries=2, show_spinner="Loading weights")
+def model(key: ModelKey) -> LoadedModel:
+    """A model in memory, shared by all sessions."""
+    return load(catalogue.open_reference(key.reference, converted=True), dtype=key.dtype)
+
+
+def unload(key: ModelKey) -> None:
+    """Give a model's memory back."""
+    next_logits.clear()
+    model.clear(key)
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def next_logits(key: ModelKey, ids: tuple[int, ...]) -> Any:
+    """Logits of the token after a prompt, on the device."""
+    logits, _ = prefill(model(key), ids, room=1)
+    return logits
+
+
+def next_token(key: ModelKey, ids: tuple[int, ...], settings: Settings) -> StepRecord:
+    """What the settings leave of the next-token distribution, described from its likeliest token."""
+    import jax
+
+    step = sampling.preview(next_logits(key, ids), sampling.filters(settings))
+    return recorded(model(key), jax.device_get(step), index=0)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def temperature_curve(key: ModelKey, ids: tuple[int, ...], top_k: int, top_p: float, min_p: float) -> dict[str, list]:
+    """Entropy in nats and number of survivors along the temperature axis."""
+    import jax.numpy as jnp
+
+    filters = sampling.filters(Settings(temperature=1.0, top_k=top_k, top_p=top_p, min_p=min_p))
+    entropy, kept = sampling.along_temperature(next_logits(key, ids), filters, jnp.asarray(TEMPERATURES))
+    return {"temperature": list(TEMPERATURES), "entropy": entropy.tolist(), "kept": kept.tolist()}
+
+
+@st.cache_data(max_entries=16, show_spinner="Scoring")
+def score(key: ModelKey, ids: tuple[int, ...]) -> ScoredText:
+    """Surprisal and rank of every token of a text."""
+    return score_ids(model(key), ids)
+
+
+def download_needed(reference: str) -> Plan | None:
+    """For a hub name that is not on this machine: what opening it would download. None if nothing."""
+    return hub.plan(reference) if reference.startswith("hf:") and hub.cached(reference) is None else None
+
+
+def download(plan: Plan, progress: Progress) -> None:
+    """Fetch a model from the hub into the hub's cache."""
+    hub.fetch(plan, progress)
+
+
+def memory(checkpoint: Checkpoint, dtype: str) -> int:
+    """Bytes that a checkpoint's weights take in memory."""
+    return inspect.memory_bytes(checkpoint, dtype)
+
+
+def continuations(key: ModelKey, ids: tuple[int, ...], settings: Settings, **options: Any) -> Iterator:
+    """Texts as they are written, as `jaxcore.sample.generate`."""
+    return generate(model(key), ids, settings, **options)
+
+
+def trace_json(
+    key: ModelKey, prompt: str, ids: tuple[int, ...], settings: Settings, text: Continuation, elapsed_s: float
+) -> str:
+    """The trace of a text, as the ``sample`` command writes it."""
+    loaded = model(key)
+    return export.to_json(
+        export.result("sample", described(loaded), elapsed_s, traced(loaded, prompt, ids, settings, text))
+    )
+
+
+def trace_csv(text: Continuation) -> str:
+    """One row a step, without the candidates."""
+    file = io.StringIO()
+    rows = [{k: v for k, v in vars(step).items() if k != "candidates"} for step in text.steps]
+    writer = csv.DictWriter(file, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()

@@ -1,0 +1,30 @@
+"""Keys of session state and of the address; widgets that are bound to the address use these names."""
+
+import streamlit as st
+
+from dashboard import services
+
+MODEL = "model"
+DTYPE = "dtype"
+PROMPT = "prompt"
+ACTIVE = "active.model"
+
+EXAMPLES = {
+    "Geography": "The capital of Switzerland is",
+    "Indirect object": "When Mary and John went to the store, John gave a drink to",
+    "Induction": "Grindelwald Zermatt Andermatt. Grindelwald Zermatt",
+    "German": "Die Schweiz ist international sehr angesehen, weil",
+    "Code": "def fibonacci(n):\n    if n < 2:\n        return",
+    "Recipe": "To make a good fondue, first",
+}
+"""Prompts to begin with, each showing something else."""
+
+
+def active() -> services.ModelKey | None:
+    """The model that pages show, if one is loaded."""
+    return st.session_state.get(ACTIVE)
+
+
+def use(key: services.ModelKey | None) -> None:
+    """Make a model the one that pages show, and keep it in the address."""
+    st.session_state[ACTIVE] = key
