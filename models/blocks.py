@@ -98,7 +98,7 @@ def attention(
         rows = q.reshape(-1, head_dim) * scale
 
         def score(k, mask):
-            dots = jnp.matmul(rows, k.T, precision="highest").reshape(-1, *mask.shape)
+            dots = jnp.matmul(rows, k.T, precision="highest").reshape(len(q), *mask.shape)
             return jnp.where(mask, dots, jnp.finfo(jnp.float32).min)
 
         scores = [score(k, mask) for (k, _), mask in zip(kv, masks, strict=True)]
