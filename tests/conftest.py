@@ -1,0 +1,33 @@
+"""What every test may use: tiny models, made with `transformers` and opened by us."""
+
+from jaxcore import runtime
+
+runtime.prepare()  # before anything imports JAX
+
+from collections.abc import Callable  # noqa: E402
+
+import pytest  # noqa: E402
+
+from jaxcore.session import LoadedModel  # noqa: E402
+from tests.reference import gemma3  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def make(tmp_path_factory) -> Callable[..., tuple[gemma3.Reference, LoadedModel]]:
+    """Makes a tiny model with the given changes to its configuration, once a session; gives both sides of it."""
+    made = {}
+
+    def make(**changes):
+        key = repr(sorted(changes.items()))
+        if key not in made:
+            reference = gemma3.make(**changes)
+            made[key] = reference, gemma3.opened(reference, tmp_path_factory.mktemp("tiny"))
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny(make) -> LoadedModel:
+    """The tiny model that tests use when any will do."""
+    return make()[1]

@@ -1,0 +1,89 @@
+"""Tiny random Gemma 3 models: made, saved and run by `transformers`, opened by us."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+from jaxcore.catalogue import open_reference
+from jaxcore.session import LoadedModel, load
+
+Reference = Gemma3ForCausalLM
+
+BOS, EOS = 256, 257
+WINDOW = 6
+LOCAL = {"rope_type": "default", "rope_theta": 30.0}
+WIDE = {"rope_type": "linear", "rope_theta": 500.0, "factor": 8.0}
+CONFIG = {
+    "vocab_size": 258,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "sliding_window": WINDOW,
+    "max_position_embeddings": 700,
+    "query_pre_attn_scalar": 24,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {"sliding_attention": LOCAL, "full_attention": WIDE},
+}
+"""No two sizes are equal, heads times head_dim is not the width, and both rotary bases turn fast enough to matter."""
+
+
+def make(**changes) -> Reference:
+    """A model with every parameter random, norms too, so that no fault hides behind a zero."""
+    torch.manual_seed(0)
+    config = Gemma3TextConfig(**{**CONFIG, "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": 0, **changes})
+    config._attn_implementation = "eager"
+    model = Gemma3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(0, 0.4 if "norm" in name else 0.1)
+    return model
+
+
+def save_tokenizer(folder: Path) -> None:
+    """One token a byte, as byte-level vocabularies write them, and two special ones."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    library = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([AddedToken("<bos>", special=True), AddedToken("<eos>", special=True)])
+    library.save(str(folder / "tokenizer.json"))
+
+
+def opened(model: Reference, folder: Path, dtype: str = "float32") -> LoadedModel:
+    """The model saved as `transformers` saves it, and loaded from there."""
+    model.save_pretrained(folder)
+    save_tokenizer(folder)
+    return load(open_reference(str(folder)), dtype=dtype)
+
+
+def prompt(length: int, seed: int = 0, vocab: int = 256) -> list[int]:
+    """BOS and random tokens."""
+    return [BOS, *np.random.default_rng(seed).integers(0, vocab, length - 1).tolist()]
+
+
+def logits(model: Reference, ids: Sequence[int]) -> np.ndarray:
+    """Logits after every token."""
+    with torch.no_grad():
+        return model(torch.tensor([list(ids)])).logits[0].numpy()
+
+
+def patterns(model: Reference, ids: Sequence[int]) -> np.ndarray:
+    """Attention of every layer: ``[layer heads query key]``."""
+    with torch.no_grad():
+        out = model(torch.tensor([list(ids)]), output_attentions=True)
+    return torch.cat(out.attentions).numpy()
+
+
+def greedy(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
+    """The likeliest continuation, from the whole text anew at every step."""
+    text = list(ids)
+    for _ in range(steps):
+        text.append(int(logits(model, text)[-1].argmax()))
+    return text[len(ids) :]
