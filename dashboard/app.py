@@ -16,8 +16,8 @@ from dashboard.components import model_picker
 st.set_page_config(page_title="Clearbox", page_icon=":material/deployed_code:", layout="wide")
 page = st.navigation(
     [
-        st.Page("pages/overview.py", title="Overview", icon=":material/home:", default=True),
-        st.Page("pages/sampling.py", title="Sampling", icon=":material/casino:"),
+        st.Page("app_pages/overview.py", title="Overview", icon=":material/home:", default=True),
+        st.Page("app_pages/sampling.py", title="Sampling", icon=":material/casino:"),
     ]
 )
 model_picker()

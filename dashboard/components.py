@@ -148,10 +148,9 @@ class Chip:
 
 CHIP_CSS = """
 .chips { line-height: 2.1; font-size: 1rem; overflow-wrap: anywhere; }
-.chip { border: 0; border-bottom: 2px solid transparent; border-radius: 4px; padding: 2px 1px; margin: 0;
-        color: inherit; font: inherit; white-space: pre-wrap; cursor: pointer; text-align: left; }
-.chip:hover, .chip:focus-visible { border-bottom-color: currentColor; outline: none; }
-.chip[aria-pressed="true"] { border-bottom-color: currentColor; font-weight: 700; }
+.chip { border-bottom: 2px solid transparent; border-radius: 3px; padding: 2px 0; white-space: pre-wrap; }
+.chip[role] { cursor: pointer; }
+.chip[role]:hover, .chip[role]:focus-visible, .chip[aria-pressed="true"] { border-color: currentColor; outline: none; }
 .prompt { opacity: .6; white-space: pre-wrap; }
 """
 CHIP_JS = """
@@ -162,14 +161,17 @@ export default function ({ data, parentElement, setTriggerValue }) {
   prompt.className = "prompt";
   prompt.textContent = data.prompt;
   box.replaceChildren(prompt, ...data.chips.map((chip, i) => {
-    const button = document.createElement("button");
+    const button = document.createElement("span");
     button.className = "chip";
+    button.role = "button";
+    button.tabIndex = 0;
     button.textContent = chip.text;
     button.title = chip.hint;
     button.dataset.index = i;
     button.style.background = `rgba(245, 158, 11, ${0.75 * chip.tint})`;
     button.setAttribute("aria-pressed", String(i === data.selected));
     button.onclick = () => setTriggerValue("clicked", i);
+    button.onkeydown = (event) => { if (event.key === "Enter") button.onclick(); };
     return button;
   }));
 }

@@ -13,7 +13,7 @@ from jaxcore.checkpoint import hub
 from jaxcore.checkpoint.hub import Plan
 from jaxcore.checkpoint.store import Checkpoint
 from jaxcore.families import family_of
-from jaxcore.sample import Continuation, StepRecord, generate, prefill, recorded, traced
+from jaxcore.sample import Continuation, StepRecord, generate, prefill, prompt_ids, recorded, traced
 from jaxcore.sampling import Settings
 from jaxcore.score import ScoredText
 from jaxcore.score import score as score_ids
@@ -90,6 +90,11 @@ def next_logits(key: ModelKey, ids: tuple[int, ...]) -> Any:
     """Logits of the token after a prompt, on the device."""
     logits, _ = prefill(model(key), ids, room=1)
     return logits
+
+
+def encode(key: ModelKey, prompt: str, bos: bool) -> tuple[int, ...]:
+    """Token ids of a prompt."""
+    return tuple(prompt_ids(model(key), prompt, bos=bos))
 
 
 def next_token(key: ModelKey, ids: tuple[int, ...], settings: Settings) -> StepRecord:

@@ -20,6 +20,11 @@ EXAMPLES = {
 """Prompts to begin with, each showing something else."""
 
 
+def set_prompt(prompt: str) -> None:
+    """Put a prompt into the sampling page."""
+    st.session_state[PROMPT] = prompt
+
+
 def active() -> services.ModelKey | None:
     """The model that pages show, if one is loaded."""
     return st.session_state.get(ACTIVE)

@@ -27,14 +27,12 @@ def chosen(step: StepRecord, vocabulary: int) -> str:
         parts.append(
             f"{quoted(first.token)} was likelier at {first.probability_raw:.1%} against {step.probability_raw:.1%}"
         )
-    if step.kept_final == 1:
-        parts.append("it was the only token left" if step.probability_final > 0 else "the filters left only one token")
+    if step.probability_final == 0:
+        parts.append("the filters had removed it, and it was picked by hand")
+    elif step.kept_final == 1:
+        parts.append("no other token survived the filters")
     else:
-        parts.append(f"{step.kept_final:,} tokens survived the filters")
-    if step.probability_final > 0:
-        parts.append(f"this one was drawn with {step.probability_final:.1%}")
-    else:
-        parts.append("this one was picked by hand although the filters had removed it")
+        parts.append(f"{step.kept_final:,} tokens survived; this one was drawn with {step.probability_final:.1%}")
     return "; ".join(parts) + "."
 
 

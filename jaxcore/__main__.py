@@ -126,13 +126,13 @@ def run_inspect(args: argparse.Namespace) -> None:
 def run_logits(args: argparse.Namespace) -> None:
     import numpy as np
 
-    from jaxcore.sample import all_logits
+    from jaxcore.sample import all_logits, prompt_ids
 
     if args.out is None:
         raise InputError("logits writes an NPZ file: name it with --out F.npz.")
     model = load(args)
     if args.ids is None:
-        ids = model.tokenizer.encode(args.text, bos=not args.no_bos)
+        ids = prompt_ids(model, args.text, bos=not args.no_bos)
     else:
         ids = [parsed_id(part) for part in args.ids.split(",")]
     logits = all_logits(model, ids)
@@ -146,7 +146,7 @@ def parsed_id(text: str) -> int:
 
 
 def run_sample(args: argparse.Namespace) -> None:
-    from jaxcore.sample import generate, traced
+    from jaxcore.sample import generate, prompt_ids, traced
     from jaxcore.sampling import Settings
     from jaxcore.session import described
 
@@ -155,7 +155,7 @@ def run_sample(args: argparse.Namespace) -> None:
     )
     model = load(args)
     start = time.perf_counter()
-    ids = model.tokenizer.encode(args.prompt, bos=not args.no_bos)
+    ids = prompt_ids(model, args.prompt, bos=not args.no_bos)
     report, text = progress(args), None
     for (text,) in generate(model, ids, settings, seeds=[args.seed], steps=args.steps):
         report(len(text.steps) / args.steps, "sampling")

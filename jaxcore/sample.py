@@ -78,10 +78,17 @@ class Continuation:
         return [step.token_id for step in self.steps]
 
 
+def prompt_ids(model: LoadedModel, text: str, *, bos: bool) -> list[int]:
+    """Token ids of a prompt, with the model's BOS in front if wanted. Raises `InputError` if there is no text."""
+    if not text:
+        raise InputError("The prompt is empty: type the beginning of a text for the model to continue.")
+    return model.tokenizer.encode(text, bos=bos)
+
+
 def check_prompt(model: LoadedModel, ids: Sequence[int]) -> None:
     """Raise `InputError` for a prompt that the model cannot read."""
     if not ids:
-        raise InputError("The prompt is empty: type some text, or keep the BOS token.")
+        raise InputError("There are no tokens to read: give at least one.")
     if len(ids) >= model.config.context:
         raise InputError(
             f"The prompt has {len(ids):,} tokens; {model.reference} reads at most {model.config.context:,} with room "

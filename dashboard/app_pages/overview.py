@@ -6,7 +6,7 @@ from dashboard import services, state
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
 from dashboard.components import amount, errors, provenance
 
-SAMPLING = "pages/sampling.py"
+SAMPLING = "app_pages/sampling.py"
 
 
 def welcome() -> None:
@@ -60,7 +60,7 @@ def examples() -> None:
     row = st.container(horizontal=True)
     for name, prompt in state.EXAMPLES.items():
         if row.button(name, help=prompt):
-            st.session_state[state.PROMPT] = prompt
+            state.set_prompt(prompt)
             st.switch_page(SAMPLING)
 
 

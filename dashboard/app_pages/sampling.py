@@ -8,39 +8,39 @@ from dashboard.views.next_token import next_token
 from dashboard.views.scoring import scoring
 from dashboard.views.writing import writing
 
-VIEWS = {
-    "next": ":material/bar_chart: Next token",
-    "write": ":material/edit_note: Write",
-    "score": ":material/query_stats: Score",
-}
+NEXT, WRITE, SCORE = "Next token", "Write", "Score"
+LISTED = 500
+"""Tokens of a prompt that are listed; more are not sent to the browser."""
 
 st.title("Sampling")
 key = needs_model()
 view = st.segmented_control(
     "View",
-    list(VIEWS),
-    format_func=VIEWS.__getitem__,
-    default="next",
+    [NEXT, WRITE, SCORE],
+    default=NEXT,
     required=True,
     key="view",
     bind="query-params",
     label_visibility="collapsed",
 )
 
-if view == "score":
+if view == SCORE:
     scoring(key)
 else:
     first = next(iter(state.EXAMPLES.values()))
     prompt = st.text_area("Prompt", first, key=state.PROMPT, bind="query-params", height=80)
     row = st.container(horizontal=True, vertical_alignment="center")
     bos = row.toggle("BOS token in front", True, key="bos", bind="query-params", help="Gemma is lost without it.")
-    tokenizer = services.model(key).tokenizer
+    with row.popover("Examples", icon=":material/lightbulb:"):
+        for name, example in state.EXAMPLES.items():
+            st.button(name, help=example, width="stretch", on_click=state.set_prompt, args=(example,))
     with errors():
-        ids = tuple(tokenizer.encode(prompt, bos=bos))
-        with row.popover(f"{len(ids)} tokens"):
-            rows = [{"id": i, "token": shown(t)} for i, t in zip(ids, tokenizer.texts(ids), strict=True)]
+        ids = services.encode(key, prompt, bos)
+        with row.popover(f"{len(ids):,} tokens"):
+            names = services.model(key).tokenizer.texts(ids[:LISTED])
+            rows = [{"id": i, "token": shown(t)} for i, t in zip(ids, names, strict=False)]
             st.dataframe(rows, hide_index=True, height=min(38 * (len(rows) + 1), 400))
-        if view == "next":
+        if view == NEXT:
             next_token(key, ids)
         else:
             writing(key, prompt, ids)

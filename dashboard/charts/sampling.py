@@ -47,14 +47,14 @@ def candidates_chart(step: StepRecord, rows: int, chosen: int | None = None) -> 
         grid=False,
         domain=False,
     )
-    y = alt.Y("top:Q", scale=alt.Scale(domain=[0, len(shown)], reverse=True, nice=False), axis=axis, title=None)
+    scale = alt.Scale(domain=[0, len(shown)], reverse=True, nice=False)
     bars = (
         alt.Chart(alt.Data(values=data))
         .mark_rect(cornerRadius=2)
         .encode(
             x=alt.X("zero:Q", axis=alt.Axis(format="%", tickCount=6), title="probability"),
             x2="probability:Q",
-            y=y,
+            y=alt.Y("top:Q", scale=scale, axis=axis, title=None),
             y2="bottom:Q",
             color=alt.Color(
                 "stage:N",
@@ -75,11 +75,11 @@ def candidates_chart(step: StepRecord, rows: int, chosen: int | None = None) -> 
         )
         .transform_calculate(zero="0")
     )
-    layers = alt.layer(bars, *_cut_lines(step, len(shown))).resolve_scale(color="independent")
+    layers = alt.layer(bars, *_cut_lines(step, len(shown), axis)).resolve_scale(color="independent")
     return layers.properties(height=26 * len(shown) + 60)
 
 
-def _cut_lines(step: StepRecord, rows: int) -> list[alt.Chart]:
+def _cut_lines(step: StepRecord, rows: int, axis: alt.Axis) -> list[alt.Chart]:
     """A line below the last token that each filter keeps, where that is among the rows; equal cuts share a line."""
     cuts = {"top-k": step.kept_top_k, "top-p": step.kept_top_p, "min-p": step.kept_final}
     binding = [name for i, name in enumerate(cuts) if i == 0 or cuts[name] < list(cuts.values())[i - 1]]
@@ -91,10 +91,10 @@ def _cut_lines(step: StepRecord, rows: int) -> list[alt.Chart]:
     if not data:
         return []
     base = alt.Chart(alt.Data(values=data)).encode(
-        y="line:Q",
+        y=alt.Y("line:Q", axis=axis, title=None),
         color=alt.Color("filter:N", scale=alt.Scale(domain=list(CUTS), range=list(CUTS.values())), legend=None),
     )
-    text = base.mark_text(align="right", baseline="bottom", dy=-2, fontSize=12, fontWeight="bold")
+    text = base.mark_text(align="right", baseline="top", dy=4, fontSize=12, fontWeight="bold")
     return [
         base.mark_rule(strokeDash=[5, 3], strokeWidth=1.5),
         text.encode(text="name:N", x=alt.value("width")),

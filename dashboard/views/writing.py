@@ -107,7 +107,8 @@ def _write(key: services.ModelKey, prompt: str, ids: tuple[int, ...], request: R
         before = st.session_state[RUNS]
         parent = before[request.branch[0]]
         prompt, ids, steps = parent.prompt, parent.prompt_ids, parent.text.steps[: request.branch[1]]
-    place, start = st.empty(), time.perf_counter()
+    places = [column.empty() for column in st.columns(len(request.seeds), gap="large")]
+    start = time.perf_counter()
     written = services.continuations(
         key,
         ids,
@@ -122,7 +123,8 @@ def _write(key: services.ModelKey, prompt: str, ids: tuple[int, ...], request: R
         elapsed = time.perf_counter() - start
         runs = tuple(Run(key, prompt, ids, request.settings, text, elapsed, request.branch) for text in texts)
         st.session_state.update({RUNS: (*before, *runs)[-MOST_RUNS:]})
-        plain_tokens(place, _chips(runs[0], "rank"), prompt=prompt)
+        for place, run in zip(places, runs, strict=True):
+            plain_tokens(place, _chips(run, "rank"), prompt=prompt)
     if request.branch is None:
         st.session_state[SELECTED] = None
 
