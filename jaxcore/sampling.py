@@ -21,6 +21,8 @@ from models.errors import InputError
 
 CANDIDATES = 40
 """How many of the likeliest tokens a step lists."""
+SMALLEST_TEMPERATURE = 1e-30
+"""Above 0; smaller ones mean the same and would leave float32's range."""
 
 Vocab = Float[Array, "vocab"]
 
@@ -61,7 +63,7 @@ def filters(settings: Settings) -> Filters:
     if settings.temperature == 0:
         settings = Settings(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
     return Filters(
-        jnp.float32(settings.temperature),
+        jnp.float32(max(settings.temperature, SMALLEST_TEMPERATURE)),
         jnp.int32(settings.top_k),
         jnp.float32(settings.top_p),
         jnp.float32(settings.min_p),
@@ -90,9 +92,14 @@ class Kept(NamedTuple):
     mass_final: Float[Array, ""]
 
 
+def one_zero(logits: Vocab) -> Vocab:
+    """The logits with -0 as 0: equal values that are told apart by their bits."""
+    return jnp.where(logits == 0, 0.0, logits)
+
+
 def order_key(logits: Vocab) -> Int[Array, "vocab"]:
-    """Integers in the order of the logits (IEEE 754 bits, negative ones mirrored); -0 counts as 0."""
-    bits = lax.bitcast_convert_type(logits + 0.0, jnp.int32)
+    """Integers in the order of the logits (IEEE 754 bits, negative ones mirrored)."""
+    bits = lax.bitcast_convert_type(one_zero(logits), jnp.int32)
     return jnp.where(bits >= 0, bits, bits ^ jnp.int32(0x7FFFFFFF))
 
 
@@ -210,7 +217,7 @@ class Candidates(NamedTuple):
 
 def describe(logits: Vocab, kept: Kept, token_id: Int[Array, ""]) -> Step:
     """The record of choosing ``token_id``."""
-    leading_logits, leading = lax.top_k(logits, min(CANDIDATES, len(logits)))
+    leading_logits, leading = lax.top_k(one_zero(logits), min(CANDIDATES, len(logits)))
     return Step(
         token_id=token_id,
         rank=rank(logits, token_id),
