@@ -13,6 +13,15 @@ runtime.prepare()
 
 from dashboard.components import model_picker
 
+# Columns side by side would be crushed on a narrow window beside the sidebar: let them wrap.
+NARROW = """
+@media (max-width: 1100px) {
+  .stColumn { min-width: min(100%, 8.5rem); flex-grow: 1; }
+  .stColumn:has(.stVegaLiteChart, .stGraphVizChart, .stHtml, .stBidiComponent) { min-width: min(100%, 22rem); }
+  .stColumn .stColumn:has(.stVegaLiteChart) { min-width: min(100%, 11rem); }
+}
+"""
+
 st.set_page_config(page_title="Clearbox", page_icon=":material/deployed_code:", layout="wide")
 page = st.navigation(
     [
@@ -20,5 +29,6 @@ page = st.navigation(
         st.Page("app_pages/sampling.py", title="Sampling", icon=":material/casino:"),
     ]
 )
+st.html(f"<style>{NARROW}</style>")
 model_picker()
 page.run()

@@ -33,11 +33,11 @@ def layers_chart(is_global: Sequence[bool], window: int) -> alt.Chart:
 def parts_chart(parts: Mapping[str, int]) -> alt.LayerChart | alt.FacetChart:
     """Parameters by part of the model."""
     total = sum(parts.values())
-    data = [{"part": p, "count": n, "label": f"{n / 1e6:,.1f} M · {n / total:.0%}"} for p, n in parts.items()]
+    data = [{"part": p, "count": n, "label": f"{n / 1e6:,.1f} M · {n / total:.1%}"} for p, n in parts.items()]
     order = sorted(parts, key=lambda part: -parts[part])
     base = alt.Chart(alt.Data(values=data)).encode(
         y=alt.Y("part:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False)),
-        x=alt.X("count:Q", axis=None, scale=alt.Scale(domain=[0, max(parts.values()) * 1.35])),
+        x=alt.X("count:Q", axis=None, scale=alt.Scale(domain=[0, max(parts.values()) * 1.9])),
     )
     bars = base.mark_bar(cornerRadiusEnd=3, height=22).encode(
         color=alt.Color("part:N", legend=None, scale=alt.Scale(domain=list(PARTS), range=list(PARTS.values()))),
