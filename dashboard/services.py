@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -54,8 +55,20 @@ def preferred_dtype() -> str:
     return default_dtype(device())
 
 
+def stamp(reference: str) -> str:
+    """What changes when the files behind a path do; nothing for other references."""
+    path = Path(reference).expanduser()
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+    return str([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])
+
+
 def preview(reference: str) -> Preview:
     """Open a reference: headers only (a hub name must have been downloaded). Raises `ClearboxError`."""
+    return _preview(reference, stamp(reference))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _preview(reference: str, stamp: str) -> Preview:
     checkpoint = catalogue.open_reference(reference)
     family = family_of(checkpoint)
     parts = inspect.parameters_by_part(checkpoint)
@@ -68,9 +81,7 @@ def make_ready(checkpoint: Checkpoint, progress: Progress) -> None:
 
 
 def key_of(checkpoint: Checkpoint, dtype: str) -> ModelKey:
-    files = {info.file for info in checkpoint.tensors.values()}
-    stats = sorted((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    return ModelKey(checkpoint.reference, dtype, str(stats))
+    return ModelKey(checkpoint.reference, dtype, stamp(checkpoint.reference))
 
 
 @st.cache_resource(max_entries=2, show_spinner="Loading weights")

@@ -167,7 +167,7 @@ def keep(logits: Vocab, f: Filters) -> Kept:
 
 def entropy(probability: Vocab) -> Float[Array, ""]:
     """Shannon entropy in nats."""
-    return -jnp.sum(jnp.where(probability > 0, probability * jnp.log(jnp.maximum(probability, 1e-45)), 0))
+    return jnp.sum(jnp.where(probability > 0, -probability * jnp.log(jnp.maximum(probability, 1e-45)), 0))
 
 
 def rank(logits: Vocab, token_id: Int[Array, ""]) -> Int[Array, ""]:

@@ -1,0 +1,121 @@
+"""What charts show is what records hold."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dashboard import words
+from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
+from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
+from jaxcore.sample import Candidate, StepRecord
+
+CANDIDATES = (
+    Candidate(5, " a", 3.0, 0.5, 0.6, 0.7, True),
+    Candidate(9, "\n", 2.0, 0.25, 0.2, 0.3, True),
+    Candidate(7, " a", 1.0, 0.125, 0.1, 0.0, False),
+)
+STEP = StepRecord(
+    index=0,
+    token_id=9,
+    token="\n",
+    rank=2,
+    logit=2.0,
+    probability_raw=0.25,
+    probability_temperature=0.2,
+    probability_final=0.3,
+    entropy_raw_nats=1.2,
+    entropy_final_nats=0.6,
+    kept_top_k=50,
+    kept_top_p=2,
+    kept_final=2,
+    mass_top_k=0.9,
+    mass_top_p=0.95,
+    mass_final=0.8,
+    top1_raw=0.5,
+    top1_temperature=0.6,
+    candidates=CANDIDATES,
+)
+
+
+def values(spec: dict) -> list[dict]:
+    """The rows of a chart's first layer, which may stand on the whole chart."""
+    return spec.get("data", spec["layer"][0].get("data"))["values"]
+
+
+def test_candidates_keep_a_row_each_even_if_they_look_alike():
+    spec = candidates_chart(STEP, 10, chosen=9).to_dict()
+    rows = values(spec)
+    assert len(rows) == 9
+    assert [row["rank"] for row in rows[::3]] == [1, 2, 3]
+    assert [row["probability"] for row in rows[:3]] == [0.5, 0.6, 0.7]
+    axis = spec["layer"][0]["encoding"]["y"]["axis"]
+    labels = json.loads(axis["labelExpr"].removesuffix("[floor(datum.value)]"))
+    assert labels == ["·a", "→ ↵", "·a"]
+    assert rows[-1]["kept"] == "cut"
+
+
+def test_a_cut_line_stands_below_the_last_kept_row_of_the_filter_that_binds():
+    lines = candidates_chart(STEP, 10).to_dict()["layer"][1]["data"]["values"]
+    assert lines == [{"line": 2, "name": "top-p keeps 2", "filter": "top-p"}]
+
+
+def test_without_a_cut_in_view_there_is_no_line():
+    step = replace(STEP, kept_top_p=40, kept_final=40)
+    assert len(candidates_chart(step, 10).to_dict()["layer"]) == 1
+
+
+def test_the_funnel_counts_and_weighs_every_stage():
+    rows = values(funnel_chart(STEP, 1000).to_dict())
+    assert [(row["stage"], row["count"]) for row in rows] == [
+        ("vocabulary", 1000),
+        ("top-k", 50),
+        ("top-p", 2),
+        ("min-p", 2),
+    ]
+    assert [row["mass"] for row in rows] == pytest.approx([1.0, 0.9, 0.855, 0.8])
+
+
+def test_the_curve_marks_the_present_temperature():
+    curve = {"temperature": [0.5, 1.0], "entropy": [0.1, 0.2]}
+    spec = temperature_chart(curve, "entropy", "entropy, nats", 0.7, log=False).to_dict()
+    assert spec["layer"][1]["data"]["values"] == [{"temperature": 0.7}]
+    assert [point["value"] for point in values(spec)] == [0.1, 0.2]
+
+
+def test_layers_and_parts():
+    rows = layers_chart([False, True], 512).to_dict()["data"]["values"]
+    assert [row["kind"] for row in rows] == ["local: sees the last 512 tokens", "global: sees every earlier token"]
+    rows = values(parts_chart({"embedding": 3_000_000, "MLP": 1_000_000}).to_dict())
+    assert [row["label"] for row in rows] == ["3.0 M · 75.0%", "1.0 M · 25.0%"]
+
+
+def test_the_drawing_names_the_sizes():
+    class Shape:
+        n_heads, head_dim, d_mlp, tied = 4, 256, 2048, True
+
+    assert "4 heads x 256" in block_drawing(Shape)
+    assert "2,048 units" in block_drawing(Shape)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {},
+            "`↵` is rank 2 of 262,144; `·a` was likelier at 50.0% against 25.0%; 2 tokens survived; this one was drawn "
+            "with 30.0%.",
+        ),
+        (
+            {"rank": 1, "kept_final": 1, "probability_final": 1.0},
+            "`↵` is rank 1 of 262,144; the model's own first choice at 25.0%; no other token survived the filters.",
+        ),
+        (
+            {"probability_final": 0.0},
+            "`↵` is rank 2 of 262,144; `·a` was likelier at 50.0% against 25.0%; the filters had removed it, and it "
+            "was picked by hand.",
+        ),
+    ],
+)
+def test_the_sentence_is_built_from_the_numbers(changes, sentence):
+    assert words.chosen(replace(STEP, **changes), 262_144) == sentence
