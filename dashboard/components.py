@@ -108,9 +108,9 @@ def _offer_model(reference: str) -> None:
             services.make_ready(found.checkpoint, report)
         services.model(key)
         state.use(key)
-        st.query_params["load"] = "1"
         st.rerun()
     if loaded:
+        st.query_params["load"] = "1"  # going to another page drops it
         st.caption(
             f":material/check_circle: Loaded: {amount(found.parameters)} parameters, {memory}, {services.device()}."
         )
