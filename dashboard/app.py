@@ -22,7 +22,7 @@ NARROW = """
 }
 """
 
-st.set_page_config(page_title="Clearbox", page_icon=":material/deployed_code:", layout="wide")
+st.set_page_config(page_title="Clearbox", page_icon=str(Path(__file__).parent / "static" / "icon.png"), layout="wide")
 page = st.navigation(
     [
         st.Page("app_pages/overview.py", title="Overview", icon=":material/home:", default=True),
