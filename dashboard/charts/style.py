@@ -1,4 +1,7 @@
-"""Colours with a meaning, legible on light and on dark ground."""
+"""Colours with a meaning, legible on light and on dark ground; charts as files."""
+
+import altair as alt
+import vl_convert
 
 RAW, TEMPERED, FINAL = "#94A3B8", "#3B82F6", "#F59E0B"
 """The model's own distribution, after temperature, and after all filters."""
@@ -8,3 +11,8 @@ LOCAL, GLOBAL = "#60A5FA", "#F59E0B"
 """Layers with a sliding window, and layers that see everything."""
 PARTS = {"embedding": "#0F766E", "attention": "#3B82F6", "MLP": "#F59E0B", "norms": "#94A3B8", "output head": "#DC2626"}
 MUTED = "#8A94A3"
+
+
+def to_svg(chart: alt.LayerChart | alt.FacetChart, width: int = 900) -> str:
+    """A chart as an SVG image of this width in pixels."""
+    return vl_convert.vegalite_to_svg(chart.properties(width=width).to_dict())

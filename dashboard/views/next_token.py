@@ -4,6 +4,7 @@ import streamlit as st
 
 from dashboard import services, words
 from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
+from dashboard.charts.style import to_svg
 from dashboard.components import errors
 from dashboard.views.settings import sliders
 from jaxcore.sampling import CANDIDATES
@@ -22,8 +23,13 @@ def next_token(key: services.ModelKey, ids: tuple[int, ...]) -> None:
 
         left, right = st.columns([3, 2], gap="large")
         with left:
-            rows = ROWS if not st.toggle("Show more candidates", key="sampling.more") else CANDIDATES
-            st.altair_chart(candidates_chart(step, rows), width="stretch")
+            row = st.container(horizontal=True, vertical_alignment="center")
+            more = row.toggle("Show more candidates", key="sampling.more")
+            chart = candidates_chart(step, CANDIDATES if more else ROWS)
+            row.download_button(
+                "SVG", lambda: to_svg(chart), "next-token.svg", type="tertiary", icon=":material/download:"
+            )
+            st.altair_chart(chart, width="stretch")
         with right:
             top, bottom = st.columns(2), st.columns(2)
             top[0].metric("Entropy of the model", f"{step.entropy_raw_nats:.2f} nats", border=True)

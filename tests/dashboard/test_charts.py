@@ -8,6 +8,7 @@ import pytest
 from dashboard import words
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
 from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
+from dashboard.charts.style import to_svg
 from jaxcore.sample import Candidate, StepRecord
 
 CANDIDATES = (
@@ -81,6 +82,12 @@ def test_the_curve_marks_the_present_temperature():
     spec = temperature_chart(curve, "entropy", "entropy, nats", 0.7, log=False).to_dict()
     assert spec["layer"][1]["data"]["values"] == [{"temperature": 0.7}]
     assert [point["value"] for point in values(spec)] == [0.1, 0.2]
+
+
+def test_a_chart_becomes_an_svg_image_with_its_labels():
+    image = to_svg(candidates_chart(STEP, 10))
+    assert image.startswith("<svg")
+    assert "top-p keeps 2" in image
 
 
 def test_layers_and_parts():
