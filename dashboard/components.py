@@ -14,7 +14,7 @@ from dashboard import services, state
 from jaxcore.catalogue import CATALOGUE
 from jaxcore.session import Progress
 from jaxcore.tokenizer import visible
-from models.errors import ClearboxError
+from models.errors import OUT_OF_MEMORY, ClearboxError, is_out_of_memory
 
 ON_DISK, ON_HUB = "A folder or file", "Hugging Face hub"
 
@@ -26,6 +26,10 @@ def errors() -> Iterator[None]:
         yield
     except ClearboxError as error:
         st.error(str(error), icon=":material/error:")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        st.error(OUT_OF_MEMORY, icon=":material/memory:")
 
 
 @contextmanager

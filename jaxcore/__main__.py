@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxcore import export, runtime
-from models.errors import ClearboxError, InputError
+from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_memory
 
 if TYPE_CHECKING:
     from jaxcore.session import LoadedModel
@@ -172,6 +172,12 @@ def run_tokens(args: argparse.Namespace) -> None:
     emit(args, export.result("tokens", None, time.perf_counter() - start, content))
 
 
+def failed(sentence: str) -> int:
+    """Say what was wrong, on one line."""
+    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+    return 2
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a command. Returns 0, 2 for a fault in the input, or 130 if interrupted."""
     runtime.prepare()
@@ -179,8 +185,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args.run(args)
     except ClearboxError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return failed(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return failed(OUT_OF_MEMORY)
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130

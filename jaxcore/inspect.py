@@ -88,7 +88,6 @@ def _by_dtype(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     return {d: {"tensors": tensors[d], "parameters": sizes[d], "bytes": nbytes[d]} for d in sorted(tensors)}
 
 
-
 def parameters_by_part(checkpoint: Checkpoint) -> dict[str, int]:
     """Parameters of embedding, attention, MLP, norms and, if it is not the embedding, output head."""
     family = family_of(checkpoint)

@@ -12,7 +12,7 @@ from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
 from jaxcore.families import checked_config, family_of
 from jaxcore.tokenizer import Tokenizer, load_tokenizer
 from models import decode
-from models.errors import ClearboxError, InputError
+from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_memory
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
 Progress = Callable[[float, str], None]
@@ -84,17 +84,10 @@ def load(
             arrays[field] = jax.device_put(stored.reshape(shape).astype(DTYPES[dtype], copy=False), place)
             done += sizes[field]
         jax.block_until_ready(arrays)
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        raise out_of_memory(error, checkpoint.reference, sum(sizes.values()) * DTYPES[dtype].itemsize) from None
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        needed = sum(sizes.values()) * DTYPES[dtype].itemsize / 1e9
+        raise ClearboxError(f"{checkpoint.reference} needs {needed:.1f} GB for its weights. {OUT_OF_MEMORY}") from None
     params = decode.FAMILIES[config.family].params(arrays)
     return LoadedModel(checkpoint.reference, checkpoint, config, params, tokenizer, dtype, place.platform)
-
-
-def out_of_memory(error: Exception, reference: str, needed: int) -> ClearboxError:
-    """A sentence for an allocation that failed; other failures are raised again as they are."""
-    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
-        raise error
-    return ClearboxError(
-        f"{reference} needs {needed / 1e9:.1f} GB for its weights, which do not fit into memory. Unload other models, "
-        "choose --dtype bfloat16, or a smaller model."
-    )

@@ -101,7 +101,8 @@ def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> T
 
     Stop tokens are those that ``config`` and a generation_config.json beside the file name, and ``<end_of_turn>``.
     Raises `CheckpointError` if the file is absent or damaged, or has more tokens than the model embeds. Special tokens
-    past the model's (images, in text-only Gemma 3) are dropped, and using one raises `InputError`.
+    past the model's (images, in text-only Gemma 3) are dropped, and using one raises `InputError`. Rows that the model
+    embeds for no token (padding, in Gemma 3 with vision) become control tokens.
     """
     if path is None:
         raise CheckpointError(
@@ -115,8 +116,12 @@ def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> T
     except Exception as error:  # the libraries raise bare exceptions
         raise CheckpointError(f"{path} cannot be read as a tokenizer ({error}); download it again.") from None
     vocab = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
-    if vocab is None or tokenizer.vocabulary <= vocab:
+    if vocab is None or tokenizer.vocabulary == vocab:
         return tokenizer
+    if tokenizer.vocabulary < vocab:
+        padding = range(tokenizer.vocabulary, vocab)
+        pieces = (*tokenizer.pieces, *(f"<padding {i}>".encode() for i in padding))
+        return replace(tokenizer, pieces=pieces, control=tokenizer.control.union(padding))
     if not tokenizer.control.issuperset(range(vocab, tokenizer.vocabulary)):
         raise CheckpointError(
             f"{path} has {tokenizer.vocabulary:,} tokens, the model embeds {vocab:,}: it belongs to another model."

@@ -19,3 +19,14 @@ class InputError(ClearboxError):
 
 class AnalysisError(ClearboxError):
     """An analysis cannot be computed for this model or this input."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception, of Python or of XLA, says that memory ran out."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+OUT_OF_MEMORY = (
+    "Memory ran out. Shorten the prompt, write fewer texts at once, unload other models, load the weights as bfloat16, "
+    "or take a smaller model."
+)

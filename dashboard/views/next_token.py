@@ -9,7 +9,7 @@ from dashboard.components import errors
 from dashboard.views.settings import sliders
 from jaxcore.sampling import CANDIDATES
 
-ROWS = 15
+ROWS = 20
 
 
 @st.fragment

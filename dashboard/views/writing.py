@@ -52,7 +52,7 @@ def writing(key: services.ModelKey, prompt: str, ids: tuple[int, ...]) -> None:
         with errors():
             _write(key, prompt, ids, request)
             st.rerun()
-    runs: tuple[Run, ...] = st.session_state.get(RUNS, ())
+    runs = _runs(key)
     if not runs:
         st.info("Press **Write** to see the model continue the prompt, token by token.", icon=":material/edit_note:")
         return
@@ -66,6 +66,11 @@ def writing(key: services.ModelKey, prompt: str, ids: tuple[int, ...]) -> None:
     selected = st.session_state.get(SELECTED)
     if selected and selected[0] < len(runs) and selected[1] < len(runs[selected[0]].text.steps):
         _show_step(selected[0], selected[1], runs[selected[0]])
+
+
+def _runs(key: services.ModelKey) -> tuple[Run, ...]:
+    """The texts that this model wrote."""
+    return tuple(run for run in st.session_state.get(RUNS, ()) if run.key == key)
 
 
 def _controls(settings: Settings) -> None:
@@ -104,7 +109,7 @@ def _write(key: services.ModelKey, prompt: str, ids: tuple[int, ...], request: R
     before: tuple[Run, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     if request.branch is not None:
-        before = st.session_state[RUNS]
+        before = _runs(key)
         parent = before[request.branch[0]]
         prompt, ids, steps = parent.prompt, parent.prompt_ids, parent.text.steps[: request.branch[1]]
     places = [column.empty() for column in st.columns(len(request.seeds), gap="large")]
