@@ -8,7 +8,8 @@ from collections.abc import Callable  # noqa: E402
 
 import pytest  # noqa: E402
 
-from jaxcore.session import LoadedModel  # noqa: E402
+from jaxcore.catalogue import open_reference  # noqa: E402
+from jaxcore.session import LoadedModel, load  # noqa: E402
 from tests.reference import gemma3  # noqa: E402
 
 
@@ -31,3 +32,15 @@ def make(tmp_path_factory) -> Callable[..., tuple[gemma3.Reference, LoadedModel]
 def tiny(make) -> LoadedModel:
     """The tiny model that tests use when any will do."""
     return make()[1]
+
+
+@pytest.fixture(scope="session")
+def real() -> LoadedModel:
+    """Gemma 3 270M, its float32 weights where they are mapped; converted on first use."""
+    return load(open_reference("gemma3-270m", converted=True), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def real_reference(real) -> gemma3.Reference:
+    """The same weights in `transformers`: our converted copy is a folder that it opens."""
+    return gemma3.from_folder(real.checkpoint.path)

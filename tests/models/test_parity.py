@@ -16,7 +16,7 @@ from jaxcore.sampling import Settings
 from models import decode
 from models.gemma3.config import Rope
 from tests.reference import gemma3
-from tests.reference.gemma3 import LOCAL, WIDE
+from tests.reference.gemma3 import LOCAL
 
 TOLERANCE = 1e-4
 PLAIN = {"rope_type": "default", "rope_theta": 500.0}

@@ -63,6 +63,12 @@ def opened(model: Reference, folder: Path, dtype: str = "float32") -> LoadedMode
     return load(open_reference(str(folder)), dtype=dtype)
 
 
+def from_folder(folder: Path, **options) -> Reference:
+    """A saved model in `transformers`, float32 and eager unless told otherwise."""
+    options = {"dtype": torch.float32, "attn_implementation": "eager", **options}
+    return Gemma3ForCausalLM.from_pretrained(folder, **options).eval()
+
+
 def prompt(length: int, seed: int = 0, vocab: int = 256) -> list[int]:
     """BOS and random tokens."""
     return [BOS, *np.random.default_rng(seed).integers(0, vocab, length - 1).tolist()]
@@ -87,3 +93,11 @@ def greedy(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
     for _ in range(steps):
         text.append(int(logits(model, text)[-1].argmax()))
     return text[len(ids) :]
+
+
+def continued(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
+    """The likeliest continuation as `transformers` writes it, with its cache."""
+    prompt = torch.tensor([list(ids)])
+    with torch.no_grad():
+        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=steps)
+    return out[0, len(ids) :].tolist()
