@@ -1,0 +1,1 @@
+"""Speed and memory, beside `transformers` in the same process: ``python -m tests.bench``."""
