@@ -1,6 +1,7 @@
 """The command line: ``python -m jaxcore COMMAND``. Heavy imports wait until a command needs them."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_me
 
 if TYPE_CHECKING:
     from jaxcore.session import LoadedModel
+
+INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -192,9 +195,12 @@ def main(argv: list[str] | None = None) -> int:
         return failed(OUT_OF_MEMORY)
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    if status == INTERRUPTED:
+        os._exit(status)  # XLA may be computing on mapped weights still, which an orderly exit would take away from it
+    sys.exit(status)
