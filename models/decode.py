@@ -52,9 +52,12 @@ def extend(
 
         def attend(q, new):
             def over(old, place):
-                segments = (old.keys(place), new)
+                segments = (old.keys(place), new) if len(old.positions) else (new,)
                 z, pattern = attention(q, positions, segments, window=kind.window, scale=cfg.attention_scale)
-                return z, by_position(pattern, segments, length) if "pattern" in taps else None
+                if "pattern" not in taps:
+                    return z, None
+                # Without a cache the new tokens are the whole sequence, in order already.
+                return z, by_position(pattern, segments, length) if len(old.positions) else pattern
 
             return lax.switch(ring, [partial(over, old) for old in cache], place)
 
