@@ -11,7 +11,7 @@ from jaxcore import runtime
 
 runtime.prepare()
 
-from dashboard.components import model_picker
+from dashboard.picker import model_picker
 
 # Columns side by side would be crushed on a narrow window beside the sidebar: let them wrap.
 NARROW = """

@@ -132,6 +132,7 @@ def score(key: ModelKey, ids: tuple[int, ...]) -> ScoredText:
     return score_ids(model(key), ids)
 
 
+@st.cache_data(ttl=600, max_entries=8, show_spinner="Asking the hub")
 def download_needed(reference: str) -> Plan | None:
     """For a hub name that is not on this machine: what opening it would download. None if nothing."""
     return hub.plan(reference) if reference.startswith("hf:") and hub.cached(reference) is None else None
@@ -140,6 +141,7 @@ def download_needed(reference: str) -> Plan | None:
 def download(plan: Plan, progress: Progress) -> None:
     """Fetch a model from the hub into the hub's cache."""
     hub.fetch(plan, progress)
+    download_needed.clear()
 
 
 def memory(checkpoint: Checkpoint, dtype: str) -> int:

@@ -3,7 +3,8 @@
 import streamlit as st
 
 from dashboard import services, state
-from dashboard.components import errors, needs_model, provenance, shown
+from dashboard.chips import shown
+from dashboard.components import errors, needs_model, provenance
 from dashboard.views.next_token import next_token
 from dashboard.views.scoring import scoring
 from dashboard.views.writing import writing

@@ -5,7 +5,8 @@ from math import log
 import streamlit as st
 
 from dashboard import services
-from dashboard.components import Chip, clickable_tokens, errors, shown
+from dashboard.chips import Chip, clickable_tokens, shown
+from dashboard.components import errors
 from dashboard.words import quoted
 from jaxcore.score import ScoredToken
 

@@ -7,7 +7,8 @@ import streamlit as st
 
 from dashboard import services, words
 from dashboard.charts.sampling import candidates_chart
-from dashboard.components import Chip, clickable_tokens, errors, plain_tokens, shown, tint_of_rank
+from dashboard.chips import Chip, clickable_tokens, plain_tokens, shown, tint_of_rank
+from dashboard.components import errors
 from dashboard.views.settings import sliders
 from jaxcore.sample import Candidate, Continuation, StepRecord, summary
 from jaxcore.sampling import Settings
