@@ -23,7 +23,7 @@ from models.errors import InputError
 
 BUCKETS = (16, 64, 256, 512)
 """Lengths to which pieces of a prompt are padded, so that few shapes are ever compiled."""
-CACHE_SIZE = 1024
+CACHE_SIZE = 256
 """Tokens in the smallest cache; larger ones double."""
 
 
@@ -236,7 +236,13 @@ def generate(
 
     room = model.config.context - len(prompt_ids)
     for index in range(len(kept), steps):
-        host = jax.device_get(step)
+        done = step
+        if index + 1 < steps:  # the next step runs on the device while this one is recorded here
+            position = jnp.int32(len(prompt_ids) + index)
+            step, cache = advance(
+                model.params, cache, step.token_id, position, f, keys, jnp.int32(index + 1), cfg=model.config
+            )
+        host = jax.device_get(done)
         grown = []
         for i, text in enumerate(texts):
             if text.stop_reason is None:
@@ -246,10 +252,6 @@ def generate(
         yield (texts := tuple(grown))
         if all(text.stop_reason for text in texts):
             return
-        position = jnp.int32(len(prompt_ids) + index)
-        step, cache = advance(
-            model.params, cache, step.token_id, position, f, keys, jnp.int32(index + 1), cfg=model.config
-        )
 
 
 def traced(

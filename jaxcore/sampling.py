@@ -1,8 +1,9 @@
 """How the next token is chosen: temperature, top-k, top-p, min-p, each exact for any setting.
 
 The tokens that survive a filter are always the first so many of one order: falling logit, lower id first among
-equals (temperature keeps that order). A filter is therefore a `Cut` in the order, found by bisecting on the bits of
-the logits, without sorting the vocabulary; what lies before a cut is counted and summed by masked reductions.
+equals (temperature keeps that order). A filter is therefore a `Cut` in the order, found among the likeliest tokens or
+else by bisecting on the bits of the logits, never by sorting the vocabulary; what lies before a cut is counted and
+summed by masked reductions.
 
 Order of filters and edge cases follow ``transformers``' logits warpers: temperature (Ackley et al. 1985),
 top-k (Fan et al. 2018, arXiv 1805.04833), top-p on the renormalised top-k distribution (Holtzman et al. 2019,
@@ -19,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models.errors import InputError
 
-CANDIDATES = 40
+CANDIDATES = 64
 """How many of the likeliest tokens a step lists."""
 SMALLEST_TEMPERATURE = 1e-30
 """Above 0; smaller ones mean the same and would leave float32's range."""
@@ -70,6 +71,12 @@ def filters(settings: Settings) -> Filters:
     )
 
 
+def likeliest(logits: Vocab) -> tuple[Float[Array, "candidates"], Int[Array, "candidates"]]:
+    """Logits and ids of the first tokens of the order."""
+    values, ids = lax.top_k(one_zero(logits), min(CANDIDATES, len(logits)))
+    return values, ids
+
+
 class Cut(NamedTuple):
     """The last token kept, in the order of falling logit and rising id: its logit's key and its id."""
 
@@ -103,8 +110,18 @@ def order_key(logits: Vocab) -> Int[Array, "vocab"]:
     return jnp.where(bits >= 0, bits, bits ^ jnp.int32(0x7FFFFFFF))
 
 
-def cut_at(key: Int[Array, "vocab"], weight: Vocab, target: Float[Array, ""]) -> Cut:
-    """The shortest prefix of the order whose weight reaches ``target``, at least one token and at most all."""
+def cut_at(key: Int[Array, "vocab"], weight: Vocab, target: Float[Array, ""], leading: Int[Array, "candidates"]) -> Cut:
+    """The shortest prefix of the order whose weight reaches ``target``, at least one token and at most all.
+
+    ``leading`` holds the first tokens of the order: if the cut lies among them, nothing more is searched.
+    """
+    reached = jnp.cumsum(weight[leading]) >= target
+    near = leading[jnp.argmax(reached)]
+    return lax.cond(reached[-1], lambda: Cut(key[near], near), lambda: bisected(key, weight, target))
+
+
+def bisected(key: Int[Array, "vocab"], weight: Vocab, target: Float[Array, ""]) -> Cut:
+    """`cut_at` over the whole vocabulary."""
 
     def halve(_, bounds):
         low, high = bounds  # weight of keys >= low reaches the target, that of keys >= high does not
@@ -134,18 +151,19 @@ def keep(logits: Vocab, f: Filters) -> Kept:
     weight = jnp.exp(scaled)  # relative to the likeliest token
     total = jnp.sum(weight)
     everything = jnp.ones(logits.shape, bool)
+    _, leading = likeliest(logits)
 
     top_k = jnp.where((f.top_k <= 0) | (f.top_k > len(logits)), len(logits), f.top_k)
     by_k = lax.cond(
         top_k < len(logits),
-        lambda: within(cut_at(key, jnp.ones_like(logits), top_k.astype(jnp.float32)), key),
+        lambda: within(cut_at(key, jnp.ones_like(logits), top_k.astype(jnp.float32), leading), key),
         lambda: everything,
     )
     weight_k = jnp.where(by_k, weight, 0)
     total_k = jnp.sum(weight_k)
     by_p = lax.cond(
         f.top_p < 1,
-        lambda: within(cut_at(key, weight_k, f.top_p * total_k), key) & by_k,
+        lambda: within(cut_at(key, weight_k, f.top_p * total_k, leading), key) & by_k,
         lambda: by_k,
     )
     by_min = by_p & (weight >= f.min_p)
@@ -217,7 +235,7 @@ class Candidates(NamedTuple):
 
 def describe(logits: Vocab, kept: Kept, token_id: Int[Array, ""]) -> Step:
     """The record of choosing ``token_id``."""
-    leading_logits, leading = lax.top_k(one_zero(logits), min(CANDIDATES, len(logits)))
+    leading_logits, leading = likeliest(logits)
     return Step(
         token_id=token_id,
         rank=rank(logits, token_id),

@@ -7,9 +7,8 @@ from dashboard.charts.sampling import candidates_chart, funnel_chart, temperatur
 from dashboard.charts.style import to_svg
 from dashboard.components import errors
 from dashboard.views.settings import sliders
-from jaxcore.sampling import CANDIDATES
 
-ROWS = 20
+ROWS, MORE_ROWS = 20, 40
 
 
 @st.fragment
@@ -25,7 +24,7 @@ def next_token(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         with left:
             row = st.container(horizontal=True, vertical_alignment="center")
             more = row.toggle("Show more candidates", key="sampling.more")
-            chart = candidates_chart(step, CANDIDATES if more else ROWS)
+            chart = candidates_chart(step, MORE_ROWS if more else ROWS)
             row.download_button(
                 "SVG", lambda: to_svg(chart), "next-token.svg", type="tertiary", icon=":material/download:"
             )
