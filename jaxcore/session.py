@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -20,15 +21,19 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """Parameters on a device, with the configuration and tokenizer that belong to them."""
+    """Parameters on a device, with the configuration that belongs to them."""
 
     reference: str
     checkpoint: Checkpoint
     config: Any
     params: Any
-    tokenizer: Tokenizer
     dtype: str
     device: str
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's tokenizer. Raises `CheckpointError` if it has none that can be used."""
+        return load_tokenizer(self.checkpoint.tokenizer, self.checkpoint.config, self.reference)
 
 
 def described(model: LoadedModel) -> dict[str, Any]:
@@ -62,7 +67,7 @@ def find_device(kind: str | None) -> jax.Device:
 def load(
     checkpoint: Checkpoint, *, dtype: str | None = None, device: str | None = None, progress: Progress = lambda *_: None
 ) -> LoadedModel:
-    """Put a checkpoint's weights on a device and open its tokenizer.
+    """Put a checkpoint's weights on a device and open its tokenizer, if it has one.
 
     Float32 weights that lie stacked in their file are used on a CPU where they are mapped, without a copy.
     Raises `ClearboxError` for a checkpoint that does not fit its configuration, or does not fit into memory.
@@ -71,7 +76,6 @@ def load(
     dtype = dtype or default_dtype(place.platform)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
-    tokenizer = load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
     table = family_of(checkpoint).tensors(config)
     sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
     arrays, done = {}, 0
@@ -90,4 +94,7 @@ def load(
         needed = sum(sizes.values()) * DTYPES[dtype].itemsize / 1e9
         raise ClearboxError(f"{checkpoint.reference} needs {needed:.1f} GB for its weights. {OUT_OF_MEMORY}") from None
     params = decode.FAMILIES[config.family].params(arrays)
-    return LoadedModel(checkpoint.reference, checkpoint, config, params, tokenizer, dtype, place.platform)
+    model = LoadedModel(checkpoint.reference, checkpoint, config, params, dtype, place.platform)
+    if checkpoint.tokenizer is not None:  # without one, token ids can still be read
+        _ = model.tokenizer
+    return model

@@ -9,7 +9,7 @@ import pytest
 from jaxcore.catalogue import open_reference
 from jaxcore.sample import all_logits
 from jaxcore.session import default_dtype, described, load
-from models.errors import InputError, is_out_of_memory
+from models.errors import CheckpointError, InputError, is_out_of_memory
 from tests.reference import gemma3
 
 
@@ -87,3 +87,14 @@ def test_a_second_load_of_the_same_file_gives_the_same_logits(make, tmp_path):
     assert open_reference(str(tmp_path)).path == tmp_path
     ids = gemma3.prompt(30)
     np.testing.assert_array_equal(all_logits(again, ids), all_logits(model, ids))
+
+
+def test_without_a_tokenizer_ids_are_still_read(make, tmp_path):
+    _, model = make()
+    for file in model.checkpoint.path.iterdir():
+        if not file.name.startswith("tokenizer"):
+            (tmp_path / file.name).symlink_to(file)
+    bare = load(open_reference(str(tmp_path)), dtype="float32", device="cpu")
+    np.testing.assert_array_equal(all_logits(bare, [2, 3, 4]), all_logits(model, [2, 3, 4]))
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        _ = bare.tokenizer
