@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import altair as alt
 import streamlit as st
 
 from dashboard import services, state
@@ -20,6 +21,12 @@ def errors() -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         st.error(OUT_OF_MEMORY, icon=":material/memory:")
+
+
+def draw(chart: alt.TopLevelMixin) -> None:
+    """Show a chart as wide as its place. It is not checked against Vega-Lite's schema again: that takes longer than
+    all the rest of a slider move, and the tests do it."""
+    st.vega_lite_chart(chart.to_dict(validate=False), width="stretch")
 
 
 def amount(count: float, unit: str = "") -> str:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from dashboard import services, state
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
-from dashboard.components import amount, errors, provenance
+from dashboard.components import amount, draw, errors, provenance
 
 SAMPLING = "app_pages/sampling.py"
 
@@ -36,11 +36,11 @@ def facts(key: services.ModelKey) -> None:
     row[5].metric("Context", f"{cfg.context:,}", border=True, help="Tokens it can read at once.")
 
     st.markdown("**Layers**")
-    st.altair_chart(layers_chart(cfg.is_global, cfg.window), width="stretch")
+    draw(layers_chart(cfg.is_global, cfg.window))
     left, right = st.columns([2, 3], gap="large")
     with left:
         st.markdown("**Parameters by part**")
-        st.altair_chart(parts_chart(found.parts), width="stretch")
+        draw(parts_chart(found.parts))
     with right:
         st.markdown("**One layer**")
         st.graphviz_chart(block_drawing(cfg), width="stretch")

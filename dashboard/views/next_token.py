@@ -5,7 +5,7 @@ import streamlit as st
 from dashboard import services, words
 from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
 from dashboard.charts.style import to_svg
-from dashboard.components import errors
+from dashboard.components import draw, errors
 from dashboard.views.settings import sliders
 
 ROWS, MORE_ROWS = 20, 40
@@ -28,7 +28,7 @@ def next_token(key: services.ModelKey, ids: tuple[int, ...]) -> None:
             row.download_button(
                 "SVG", lambda: to_svg(chart), "next-token.svg", type="tertiary", icon=":material/download:"
             )
-            st.altair_chart(chart, width="stretch")
+            draw(chart)
         with right:
             top, bottom = st.columns(2), st.columns(2)
             top[0].metric("Entropy of the model", f"{step.entropy_raw_nats:.2f} nats", border=True)
@@ -41,7 +41,7 @@ def next_token(key: services.ModelKey, ids: tuple[int, ...]) -> None:
                 help=f"After temperature alone: {step.top1_temperature:.1%}.",
             )
             st.markdown("**From the whole vocabulary to the survivors**")
-            st.altair_chart(funnel_chart(step, vocabulary), width="stretch")
+            draw(funnel_chart(step, vocabulary))
             _along_temperature(key, ids, settings)
 
 
@@ -51,7 +51,7 @@ def _along_temperature(key: services.ModelKey, ids: tuple[int, ...], settings: s
         "**Along the temperature axis**", help="The other filters stay as set; the line marks the present value."
     )
     left, right = st.columns(2)
-    left.altair_chart(
-        temperature_chart(curve, "entropy", "entropy, nats", settings.temperature, False), width="stretch"
-    )
-    right.altair_chart(temperature_chart(curve, "kept", "survivors", settings.temperature, True), width="stretch")
+    with left:
+        draw(temperature_chart(curve, "entropy", "entropy, nats", settings.temperature, False))
+    with right:
+        draw(temperature_chart(curve, "kept", "survivors", settings.temperature, True))

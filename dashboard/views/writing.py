@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import services, words
 from dashboard.charts.sampling import candidates_chart
 from dashboard.chips import Chip, clickable_tokens, plain_tokens, shown, tint_of_rank
-from dashboard.components import errors
+from dashboard.components import draw, errors
 from dashboard.views.settings import sliders
 from jaxcore.sample import Candidate, Continuation, StepRecord, summary
 from jaxcore.sampling import Settings
@@ -176,7 +176,7 @@ def _show_step(i: int, at: int, run: Run) -> None:
     step = run.text.steps[at]
     with st.container(border=True):
         st.markdown(f"**Token {at + 1} of text {i + 1}**: {words.chosen(step, services.model(run.key).config.vocab)}")
-        st.altair_chart(candidates_chart(step, 12, chosen=step.token_id), width="stretch")
+        draw(candidates_chart(step, 12, chosen=step.token_id))
         others = [c for c in step.candidates if c.token_id != step.token_id]
         row = st.columns([3, 1], vertical_alignment="bottom")
         other = row[0].selectbox("Take another token here", others, format_func=_option, key=f"writing.other.{i}.{at}")
