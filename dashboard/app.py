@@ -17,6 +17,7 @@ from dashboard.picker import model_picker
 NARROW = """
 @media (max-width: 1100px) {
   .stColumn { min-width: min(100%, 8.5rem); flex-grow: 1; }
+  .stColumn:has(.stMetric) { min-width: min(100%, 10rem); }
   .stColumn:has(.stVegaLiteChart, .stGraphVizChart, .stHtml, .stBidiComponent) { min-width: min(100%, 22rem); }
   .stColumn .stColumn:has(.stVegaLiteChart) { min-width: min(100%, 11rem); }
 }

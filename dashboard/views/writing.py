@@ -12,6 +12,7 @@ from dashboard.components import draw, errors
 from dashboard.views.settings import sliders
 from jaxcore.sample import Candidate, Continuation, StepRecord, summary
 from jaxcore.sampling import Settings
+from jaxcore.tokenizer import visible
 
 RUNS, REQUEST, SELECTED = "writing.runs", "writing.request", "writing.selected"
 SIDE_BY_SIDE = 2
@@ -199,4 +200,4 @@ def _trace(run: Run) -> str:
 
 def _option(candidate: Candidate) -> str:
     kept = "" if candidate.kept else ", cut by the filters"
-    return f"{shown(candidate.token)}   {candidate.probability_raw:.1%}{kept}"
+    return f"{visible(candidate.token)}   {candidate.probability_raw:.1%}{kept}"
