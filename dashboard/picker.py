@@ -7,8 +7,7 @@ import streamlit as st
 
 from dashboard import services, state
 from dashboard.components import amount, errors
-from jaxcore.catalogue import CATALOGUE
-from jaxcore.session import Progress
+from jaxcore.catalogue import CATALOGUE, Progress
 
 ON_DISK, ON_HUB = "A folder or file", "Hugging Face hub"
 

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from jaxcore import catalogue, export, inspect, sampling
+from jaxcore.catalogue import Progress
 from jaxcore.checkpoint import hub
 from jaxcore.checkpoint.hub import Plan
 from jaxcore.checkpoint.store import Checkpoint
@@ -18,7 +19,7 @@ from jaxcore.sample import Continuation, StepRecord, generate, prefill, prompt_i
 from jaxcore.sampling import Settings
 from jaxcore.score import ScoredText
 from jaxcore.score import score as score_ids
-from jaxcore.session import LoadedModel, Progress, default_dtype, described, load
+from jaxcore.session import LoadedModel, default_dtype, described, load
 
 TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
 """Where the curves along the temperature axis are computed."""

@@ -1,6 +1,5 @@
 """A model in memory, ready to run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -9,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxcore.catalogue import Progress
 from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
 from jaxcore.families import checked_config, family_of
 from jaxcore.tokenizer import Tokenizer, load_tokenizer
@@ -16,7 +16,6 @@ from models import decode
 from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_memory
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 Decoding joins bytes instead of calling a library's decoder, which may drop or move spaces.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -57,12 +56,6 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, control tokens left out; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self.token_bytes(i) for i in ids if i not in self.control).decode("utf-8", "replace")
-
-    def complete(self, ids: Sequence[int]) -> tuple[str, bytes]:
-        """The text of all tokens so far, as `decode`, up to a character that is not whole yet, and that one's bytes."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(b"".join(self.token_bytes(i) for i in ids if i not in self.control))
-        return text, decoder.getstate()[0]
 
     def text(self, token_id: int) -> str:
         """One token as text; if it is not whole characters, its bytes as ``⟨E2⟩⟨82⟩``."""

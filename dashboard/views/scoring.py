@@ -28,10 +28,7 @@ def scoring(key: services.ModelKey) -> None:
         row[3].metric("Tokens", f"{len(predicted):,}", border=True)
         st.caption("Darker: more surprising. Click a token for its numbers.")
         selected = min(st.session_state.get(SELECTED, _most_surprising(predicted)), len(predicted) - 1)
-        chips = [
-            Chip(shown(t.token), min((t.surprisal_nats or 0) / 10, 1), f"{_bits(t)}, rank {t.rank:,}")
-            for t in predicted
-        ]
+        chips = [Chip(shown(t.token), _tint(t), f"{_bits(t)}, rank {t.rank:,}") for t in predicted]
         with st.container(border=True):
             clickable_tokens(
                 chips,
