@@ -97,7 +97,7 @@ def unload(key: ModelKey) -> None:
     model.clear(key)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
+@st.cache_resource(max_entries=8, show_spinner="Reading the prompt")
 def next_logits(key: ModelKey, ids: tuple[int, ...]) -> Any:
     """Logits of the token after a prompt, on the device."""
     logits, _ = prefill(model(key), ids, room=1)
