@@ -1,7 +1,6 @@
 """A model in memory, ready to run."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from jaxcore.catalogue import Progress
 from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
 from jaxcore.families import checked_config, family_of
-from jaxcore.tokenizer import Tokenizer, load_tokenizer
+from jaxcore.tokenizer import Tokenizer, load_tokenizer, no_tokenizer
 from models import decode
 from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_memory
 
@@ -26,13 +25,14 @@ class LoadedModel:
     checkpoint: Checkpoint
     config: Any
     params: Any
+    own_tokenizer: Tokenizer | None
     dtype: str
     device: str
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
-        """The checkpoint's tokenizer. Raises `CheckpointError` if it has none that can be used."""
-        return load_tokenizer(self.checkpoint.tokenizer, self.checkpoint.config, self.reference)
+        """The checkpoint's tokenizer. Raises `CheckpointError` if it came without; ids can be read all the same."""
+        return self.own_tokenizer or no_tokenizer(self.reference)
 
 
 def described(model: LoadedModel) -> dict[str, Any]:
@@ -75,6 +75,9 @@ def load(
     dtype = dtype or default_dtype(place.platform)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
+    tokenizer = None
+    if checkpoint.tokenizer is not None:
+        tokenizer = load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
     table = family_of(checkpoint).tensors(config)
     sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
     arrays, done = {}, 0
@@ -93,7 +96,4 @@ def load(
         needed = sum(sizes.values()) * DTYPES[dtype].itemsize / 1e9
         raise ClearboxError(f"{checkpoint.reference} needs {needed:.1f} GB for its weights. {OUT_OF_MEMORY}") from None
     params = decode.FAMILIES[config.family].params(arrays)
-    model = LoadedModel(checkpoint.reference, checkpoint, config, params, dtype, place.platform)
-    if checkpoint.tokenizer is not None:  # without one, token ids can still be read
-        _ = model.tokenizer
-    return model
+    return LoadedModel(checkpoint.reference, checkpoint, config, params, tokenizer, dtype, place.platform)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jaxcore.checkpoint.gguf import read_header, sentencepiece_model
 from jaxcore.checkpoint.safetensors import read_json
@@ -89,6 +89,13 @@ def visible(text: str) -> str:
     return text.translate(str.maketrans(VISIBLE))
 
 
+def no_tokenizer(name: str) -> NoReturn:
+    """Say that a model came without its tokenizer."""
+    raise CheckpointError(
+        f"{name} has no tokenizer: put the model's tokenizer.json or tokenizer.model into its folder."
+    )
+
+
 def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> Tokenizer:
     """Open a ``tokenizer.json``, a ``tokenizer.model`` or the tokenizer in a ``.gguf``.
 
@@ -98,9 +105,7 @@ def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> T
     embeds for no token (padding, in Gemma 3 with vision) become control tokens.
     """
     if path is None:
-        raise CheckpointError(
-            f"{name} has no tokenizer: put the model's tokenizer.json or tokenizer.model into its folder."
-        )
+        no_tokenizer(name)
     try:
         config = {**config, "generation_config": _generation_config(path)}
         tokenizer = (_from_json if path.suffix == ".json" else _from_sentencepiece)(path, config, name)

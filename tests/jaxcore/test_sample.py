@@ -26,7 +26,7 @@ def write(model, prompt=PROMPT, settings=WARM, **options) -> tuple[Continuation,
 @pytest.fixture(scope="module")
 def endless(tiny):
     """The tiny model, never stopping at a token."""
-    return replace(tiny, tokenizer=replace(tiny.tokenizer, stop_ids=frozenset()))
+    return replace(tiny, own_tokenizer=replace(tiny.tokenizer, stop_ids=frozenset()))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_stop_token_ends_a_text(tiny):
 
 def test_a_stop_string_ends_a_text_even_across_tokens(endless):
     letters = replace(endless.tokenizer, pieces=tuple(b"ab" if i % 2 else b"ba" for i in range(258)))
-    model = replace(endless, tokenizer=replace(letters, control=frozenset()))
+    model = replace(endless, own_tokenizer=replace(letters, control=frozenset()))
     (whole,) = write(model, steps=30)
     spelled = model.tokenizer.decode(whole.token_ids)
     stop = next(s for s in ("aa", "bb") if s in spelled)
@@ -155,7 +155,7 @@ def test_one_text_may_stop_before_another(endless):
     texts = write(endless, seeds=[1, 2], steps=10)
     last = texts[0].token_ids[3]
     assert last not in texts[0].token_ids[:3]
-    model = replace(endless, tokenizer=replace(endless.tokenizer, stop_ids=frozenset({last})))
+    model = replace(endless, own_tokenizer=replace(endless.tokenizer, stop_ids=frozenset({last})))
     first, second = write(model, seeds=[1, 2], steps=10)
     assert (first.token_ids, first.stop_reason) == (texts[0].token_ids[:4], "stop_token")
     assert second.token_ids == texts[1].token_ids[: len(second.steps)]
@@ -171,7 +171,7 @@ def test_steps_end_a_text(endless):
 def test_the_context_ends_a_text_when_it_is_full(make, length):
     """Positions 0 to 39 may be read or written; the numbers stay those of transformers up to the last."""
     reference, model = make(max_position_embeddings=40)
-    model = replace(model, tokenizer=replace(model.tokenizer, stop_ids=frozenset()))
+    model = replace(model, own_tokenizer=replace(model.tokenizer, stop_ids=frozenset()))
     prompt = gemma3.prompt(length)
     (text,) = write(model, prompt, Settings(temperature=0.0), steps=99)
     assert (len(text.steps), text.stop_reason) == (40 - length, "context")

@@ -60,7 +60,7 @@ def test_a_prompt_of_several_pieces(make, case):
 def test_greedy_text_is_identical(make, case):
     reference, ours = make(**CASES[case])
     ids = gemma3.prompt(20, seed=2)
-    ours = replace(ours, tokenizer=replace(ours.tokenizer, stop_ids=frozenset()))
+    ours = replace(ours, own_tokenizer=replace(ours.tokenizer, stop_ids=frozenset()))
     *_, (text,) = generate(ours, ids, Settings(temperature=0.0), steps=40)
     assert text.token_ids == gemma3.greedy(reference, ids, 40)
 
