@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,12 @@ def preferred_dtype() -> str:
 
 def stamp(reference: str) -> str:
     """What changes when the files behind a path do; nothing for other references."""
-    path = Path(reference).expanduser()
-    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
-    return str([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])
+    path = Path(os.path.expanduser(reference))
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path] if path.is_file() else []
+        return str([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])
+    except OSError:  # opening it will say what is wrong
+        return ""
 
 
 def preview(reference: str) -> Preview:

@@ -107,7 +107,7 @@ def _located(reference: str, progress: Progress) -> Checkpoint:
     if reference.startswith("hf:"):
         folder = hub.cached(reference) or hub.fetch(hub.plan(reference), progress)
         return safetensors.open_folder(folder, reference, revision=folder.name)
-    path = Path(reference).expanduser()
+    path = Path(os.path.expanduser(reference))  # unlike Path.expanduser, no error for an unknown user
     try:
         if path.is_dir():
             return _in_folder(path, reference)

@@ -16,7 +16,7 @@ from jaxcore.tokenizer import visible
 
 RUNS, REQUEST, SELECTED = "writing.runs", "writing.request", "writing.selected"
 SIDE_BY_SIDE = 2
-MOST_RUNS = 8
+LARGEST_SEED = 2**32 - 5  # the texts written with it use the seeds after it too
 TINTS = {"rank": "Darker: further down the model's own ranking.", "surprise": "Darker: less probable to the model."}
 
 
@@ -79,7 +79,7 @@ def _controls(settings: Settings) -> None:
     row = st.columns([1, 1, 1, 2], vertical_alignment="bottom")
     steps = row[0].number_input("Tokens", 1, 2000, 40, key="steps", bind="query-params")
     count = row[1].number_input("Texts at once", 1, 4, 1, key="texts", bind="query-params")
-    seed = row[2].number_input("Seed", 0, 2**32 - 5, 0, key="seed", bind="query-params")
+    seed = row[2].number_input("Seed", 0, LARGEST_SEED, 0, key="seed", bind="query-params")
     stop = row[3].text_input("Stop strings, separated by |", key="stop", bind="query-params", placeholder="none")
     stops = tuple(part.replace("\\n", "\n") for part in stop.split("|") if part)
     asked = Request(settings, tuple(range(seed, seed + count)), steps, stops)
@@ -101,7 +101,7 @@ def _ask(request: Request) -> None:
 
 
 def _new_seed(asked: Request) -> None:
-    seed = asked.seeds[-1] + 1
+    seed = (asked.seeds[-1] + 1) % LARGEST_SEED
     st.session_state["seed"] = seed
     _ask(replace(asked, seeds=tuple(range(seed, seed + len(asked.seeds)))))
 
@@ -129,7 +129,7 @@ def _write(key: services.ModelKey, prompt: str, ids: tuple[int, ...], request: R
     for texts in written:
         elapsed = time.perf_counter() - start
         runs = tuple(Run(key, prompt, ids, request.settings, text, elapsed, request.branch) for text in texts)
-        st.session_state.update({RUNS: (*before, *runs)[-MOST_RUNS:]})
+        st.session_state.update({RUNS: (*before, *runs)})
         for place, run in zip(places, runs, strict=True):
             plain_tokens(place, _chips(run, "rank"), prompt=prompt)
     if request.branch is None:

@@ -133,6 +133,21 @@ def test_several_texts_a_clicked_token_and_a_branch(sampling):
     assert len(branch.text.steps) == 4
 
 
+def test_a_new_seed_after_the_largest_begins_again(sampling):
+    write(sampling, steps=1, seed=writing.LARGEST_SEED)
+    press(sampling, "New seed")
+    assert not sampling.exception
+    assert sampling.session_state[writing.RUNS][0].text.seed < writing.LARGEST_SEED
+
+
+def test_a_path_that_no_file_system_takes_is_explained(app):
+    app.sidebar.selectbox(key="model").set_value("A folder or file").run()
+    for path in ("x" * 5000, "~nobody-of-this-name/model"):
+        app.sidebar.text_input(key="path").set_value(path).run()
+        assert not app.exception
+        assert len(app.error) == 1
+
+
 def test_what_the_session_keeps_can_be_serialised(sampling):
     runs = write(sampling, steps=2)
     assert pickle.loads(pickle.dumps(runs)) == runs

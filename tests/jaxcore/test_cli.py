@@ -179,6 +179,8 @@ def test_ids_are_used_as_they_are(tmp_path):
         (["sample", "no/such/folder", "--prompt", "x"], "no/such/folder"),
         (["sample", "gemma3-270m", "--prompt", "x", "--device", "gpu"], "gpu"),
         (["inspect", "hf:nonsense"], "hf:org/name"),
+        (["inspect", "~nobody-of-this-name/model"], "~nobody-of-this-name"),
+        (["inspect", "x" * 5000], "too long"),
         (["logits", "gemma3-270m", "--ids", "1,x", "--out", "F"], "'x'"),
         (["logits", "gemma3-270m", "--ids", "262144", "--out", "F"], "262144"),
         (["logits", "gemma3-270m", "--text", "x"], "--out"),
