@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxcore.checkpoint.store import Checkpoint, resolve
+from models.char.config import from_table as char_config
+from models.char.tensors import tensor_table as char_tensors
 from models.errors import ConfigError
 from models.gemma3.config import from_hf as gemma3_config
 from models.gemma3.tensors import tensor_table as gemma3_tensors
@@ -21,7 +23,8 @@ class Family:
 
 
 GEMMA3 = Family("Gemma 3", gemma3_config, gemma3_tensors)
-FAMILIES = {"gemma3": GEMMA3, "gemma3_text": GEMMA3}
+CHAR = Family("Character transformer", char_config, char_tensors)
+FAMILIES = {"gemma3": GEMMA3, "gemma3_text": GEMMA3, "char": CHAR}
 """By ``model_type``."""
 
 

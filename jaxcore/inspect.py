@@ -13,7 +13,9 @@ KINDS = {".json": "tokenizer.json", ".model": "SentencePiece", ".gguf": "inside 
 
 PARTS = {
     "W_E": "embedding",
+    "W_pos": "embedding",
     "W_U": "output head",
+    "b_U": "output head",
     "W_Q": "attention",
     "W_K": "attention",
     "W_V": "attention",
@@ -47,7 +49,10 @@ def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
     family = family_of(checkpoint)
     config = family.config(checkpoint.config)
     missing = problems(checkpoint, family.tensors(config).values(), config.n_layers)
-    if checkpoint.tokenizer is None:
+    tokenizer = _tokenizer_kind(checkpoint)
+    if config.vocab == 0:
+        missing.append("Embeddings and output layer: this file holds blocks only, so it cannot read or write.")
+    elif tokenizer is None:
         missing.append("No tokenizer.json or tokenizer.model lies beside the weights: text cannot be read or written.")
     return {
         "reference": checkpoint.reference,
@@ -73,10 +78,16 @@ def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
             "bytes": sum(info.nbytes for info in checkpoint.tensors.values()),
             "by_dtype": _by_dtype(checkpoint),
         },
-        "tokenizer": None if checkpoint.tokenizer is None else KINDS[checkpoint.tokenizer.suffix],
+        "tokenizer": tokenizer,
         "missing": missing,
         "notes": list(checkpoint.notes),
     }
+
+
+def _tokenizer_kind(checkpoint: Checkpoint) -> str | None:
+    if checkpoint.config["model_type"] == "char":
+        return "characters"
+    return None if checkpoint.tokenizer is None else KINDS[checkpoint.tokenizer.suffix]
 
 
 def _by_dtype(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.lib.stride_tricks import sliding_window_view
 
 from jaxcore import sampling
 from jaxcore.sampling import Filters, Settings, Step
@@ -25,6 +26,8 @@ BUCKETS = (16, 64, 256, 512)
 """Lengths to which pieces of a prompt are padded, so that few shapes are ever compiled."""
 CACHE_SIZE = 256
 """Tokens in the smallest cache; larger ones double."""
+WINDOWS = 32
+"""Windows of a sliding context that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def check_prompt(model: LoadedModel, ids: Sequence[int]) -> None:
     """Raise `InputError` for a prompt that the model cannot read."""
     if not ids:
         raise InputError("There are no tokens to read: give at least one.")
-    if len(ids) >= model.config.context:
+    if len(ids) >= model.config.context and not model.config.context_slides:
         raise InputError(
             f"The prompt has {len(ids):,} tokens; {model.reference} reads at most {model.config.context:,} with room "
             "for one more. Shorten it."
@@ -120,8 +123,12 @@ def pieces(ids: Sequence[int]) -> Iterator[tuple[Int[Array, "bucket"], Int[Array
 
 
 def prefill(model: LoadedModel, ids: Sequence[int], room: int) -> tuple[Float[Array, "vocab"], KVCache]:
-    """Logits of the token after ``ids``, and a cache with ``room`` for that many more."""
+    """Logits of the token after ``ids``, and a cache with ``room`` for that many more.
+
+    A model whose context slides reads only the last ``context`` tokens, at positions from 0.
+    """
     check_prompt(model, ids)
+    ids = ids[-model.config.context :]
     cache, logits = cache_for(model, len(ids) + room), None
     for tokens, positions in pieces(ids):
         logits, cache, _ = decode.step(model.params, cache, tokens, positions, cfg=model.config)
@@ -130,14 +137,32 @@ def prefill(model: LoadedModel, ids: Sequence[int], room: int) -> tuple[Float[Ar
 
 
 def all_logits(model: LoadedModel, ids: Sequence[int]) -> Float[np.ndarray, "seq vocab"]:
-    """Logits after every token of ``ids``."""
+    """Logits after every token of ``ids``; past a sliding context each from the last ``context`` tokens."""
     check_prompt(model, ids)
-    cache, found = cache_for(model, len(ids)), np.empty((len(ids), model.config.vocab), np.float32)
-    for start, (tokens, positions) in zip(range(0, len(ids), BUCKETS[-1]), pieces(ids), strict=True):
-        logits, cache, _ = decode.forward(model.params, cache, tokens, positions, cfg=model.config)
-        rows = found[start : start + BUCKETS[-1]]
+    cfg, found = model.config, np.empty((len(ids), model.config.vocab), np.float32)
+    begun = ids[: cfg.context]
+    cache = cache_for(model, len(begun))
+    for start, (tokens, positions) in zip(range(0, len(begun), BUCKETS[-1]), pieces(begun), strict=True):
+        logits, cache, _ = decode.forward(model.params, cache, tokens, positions, cfg=cfg)
+        rows = found[start : min(start + BUCKETS[-1], len(begun))]
         rows[:] = logits[: len(rows)]
+    if len(ids) > len(begun):
+        windows = sliding_window_view(np.asarray(ids, np.int32), cfg.context)[1:]
+        for start in range(0, len(windows), WINDOWS):
+            rows = found[len(begun) + start :][:WINDOWS]
+            some = np.resize(windows[start : start + WINDOWS], (WINDOWS, cfg.context))
+            rows[:] = read_windows(model.params, jnp.asarray(some), cfg=cfg)[: len(rows)]
     return found
+
+
+@partial(jax.jit, static_argnames=("cfg",))
+def read_windows(params: Any, windows: Int[Array, "windows context"], *, cfg: Any) -> Float[Array, "windows vocab"]:
+    """Logits after each of several windows of tokens, read on their own."""
+
+    def one(window):
+        return decode.step(params, decode.new_cache(cfg, 0), window, jnp.arange(len(window)), cfg=cfg)[0]
+
+    return jax.vmap(one)(windows)
 
 
 def choose(logits: Float[Array, "vocab"], f: Filters, key: Array, index: Int[Array, ""]) -> Step:
@@ -178,6 +203,22 @@ def advance(
         return choose(logits, f, key, index), cache
 
     return each(one, cache, token_ids, keys)
+
+
+@partial(jax.jit, static_argnames=("cfg",))
+def advance_sliding(
+    params: Any,
+    behind: Int[Array, "texts before"],
+    token_ids: Int[Array, "texts"],
+    f: Filters,
+    keys: Array,
+    index: Int[Array, ""],
+    *,
+    cfg: Any,
+) -> Step:
+    """As `advance` where the context is full: every position shifts, so the last tokens are read anew."""
+    logits = read_windows(params, jnp.concatenate([behind, token_ids[:, None]], axis=1), cfg=cfg)
+    return jax.vmap(choose, in_axes=(0, None, 0, None))(logits, f, keys, index)
 
 
 def recorded(model: LoadedModel, step: Step, index: int) -> StepRecord:
@@ -234,14 +275,20 @@ def generate(
     else:
         step = forced(logits, f, jnp.full(len(seeds), forced_id, jnp.int32))
 
-    room = model.config.context - len(prompt_ids)
+    cfg = model.config
+    room = steps if cfg.context_slides else cfg.context - len(prompt_ids)
     for index in range(len(kept), steps):
         done = step
         if index + 1 < steps:  # the next step runs on the device while this one is recorded here
-            position = jnp.int32(len(prompt_ids) + index)
-            step, cache = advance(
-                model.params, cache, step.token_id, position, f, keys, jnp.int32(index + 1), cfg=model.config
-            )
+            position, following = len(prompt_ids) + index, jnp.int32(index + 1)
+            if position < cfg.context:
+                step, cache = advance(
+                    model.params, cache, step.token_id, jnp.int32(position), f, keys, following, cfg=cfg
+                )
+            else:  # a text that has ended is shorter; what comes out for it is not used
+                before = cfg.context - 1
+                behind = [np.resize([*prompt_ids, *text.token_ids][-before:], before) for text in texts]
+                step = advance_sliding(model.params, jnp.array(behind), step.token_id, f, keys, following, cfg=cfg)
         host = jax.device_get(done)
         grown = []
         for i, text in enumerate(texts):

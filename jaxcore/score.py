@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jaxcore import sampling
-from jaxcore.sample import cache_for, check_prompt, pieces
+from jaxcore.sample import BUCKETS, all_logits, cache_for, check_prompt, pieces
 from jaxcore.session import LoadedModel
 from models import decode
 from models.cache import KVCache
@@ -54,6 +54,19 @@ class ScoredText:
     perplexity: float
 
 
+@jax.jit
+def score_rows(logits: Float[Array, "seq vocab"], following: Int[Array, "seq"]) -> Scores:
+    """Scores of the token that follows each position, from the logits there."""
+
+    def one(logits, token_id):
+        log_p = jax.nn.log_softmax(logits)
+        p = jnp.exp(log_p)
+        rank = sampling.rank(logits, token_id)
+        return Scores(-log_p[token_id], rank, sampling.entropy(p), jnp.argmax(logits), jnp.max(p))
+
+    return jax.vmap(one)(logits, following)
+
+
 @partial(jax.jit, static_argnames=("cfg",), donate_argnames=("cache",))
 def score_piece(
     params: Any,
@@ -67,15 +80,9 @@ def score_piece(
     """Scores of ``following``, the token after each new one. Only `ROWS` rows of logits exist at a time."""
     resid, cache, _ = decode.extend(params, cache, tokens, positions, cfg=cfg)
 
-    def one(logits, token_id):
-        log_p = jax.nn.log_softmax(logits)
-        p = jnp.exp(log_p)
-        rank = sampling.rank(logits, token_id)
-        return Scores(-log_p[token_id], rank, sampling.entropy(p), jnp.argmax(logits), jnp.max(p))
-
     def rows(block):
         resid, following = block
-        return jax.vmap(one)(decode.FAMILIES[cfg.family].unembed(params, resid, cfg), following)
+        return score_rows(decode.FAMILIES[cfg.family].unembed(params, resid, cfg), following)
 
     blocks = resid.reshape(-1, ROWS, resid.shape[-1]), following.reshape(-1, ROWS)
     return jax.tree.map(lambda x: x.reshape(-1), lax.map(rows, blocks)), cache
@@ -86,6 +93,22 @@ def score(model: LoadedModel, ids: Sequence[int]) -> ScoredText:
     check_prompt(model, ids)
     if len(ids) < 2:
         raise InputError("There is nothing to predict: the text must have at least two tokens, BOS included.")
+    if len(ids) > model.config.context:
+        scores = _rowwise(all_logits(model, ids[:-1]), ids[1:])
+    else:
+        scores = _piecewise(model, ids)
+    names = model.tokenizer.texts(ids)
+    rows = zip(ids[1:], names[1:], *(column.tolist() for column in scores), strict=True)
+    scored = [
+        ScoredToken(token_id, name, surprisal, rank, entropy, model.tokenizer.text(top1), p)
+        for token_id, name, surprisal, rank, entropy, top1, p in rows
+    ]
+    mean = float(scores.surprisal_nats.mean(dtype=np.float64))
+    return ScoredText((ScoredToken(ids[0], names[0]), *scored), mean, float(np.exp(mean)))
+
+
+def _piecewise(model: LoadedModel, ids: Sequence[int]) -> Scores:
+    """Scores of all tokens but the first, a piece of the text at a time."""
     cache, found, start = cache_for(model, len(ids)), [], 0
     for tokens, positions in pieces(ids):
         n = int((positions >= 0).sum())
@@ -95,12 +118,12 @@ def score(model: LoadedModel, ids: Sequence[int]) -> ScoredText:
         piece, cache = score_piece(model.params, cache, tokens, positions, jnp.asarray(following), cfg=model.config)
         found.append(jax.tree.map(lambda x, n=n: np.asarray(x)[:n], piece))
         start += n
-    scores = jax.tree.map(lambda *parts: np.concatenate(parts)[:-1], *found)
-    names = model.tokenizer.texts(ids)
-    rows = zip(ids[1:], names[1:], *(column.tolist() for column in scores), strict=True)
-    scored = [
-        ScoredToken(token_id, name, surprisal, rank, entropy, model.tokenizer.text(top1), p)
-        for token_id, name, surprisal, rank, entropy, top1, p in rows
-    ]
-    mean = float(scores.surprisal_nats.mean(dtype=np.float64))
-    return ScoredText((ScoredToken(ids[0], names[0]), *scored), mean, float(np.exp(mean)))
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:-1], *found)
+
+
+def _rowwise(logits: Float[np.ndarray, "seq vocab"], following: Sequence[int]) -> Scores:
+    """Scores from logits that are there already, padded to a few lengths."""
+    padding = -len(logits) % BUCKETS[-1]
+    rows = jnp.asarray(np.pad(logits, ((0, padding), (0, 0))))
+    found = score_rows(rows, jnp.asarray(np.pad(np.asarray(following, np.int32), (0, padding))))
+    return jax.tree.map(lambda x: np.asarray(x)[: len(logits)], found)

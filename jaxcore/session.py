@@ -10,9 +10,10 @@ import numpy as np
 from jaxcore.catalogue import Progress
 from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
 from jaxcore.families import checked_config, family_of
-from jaxcore.tokenizer import Tokenizer, load_tokenizer, no_tokenizer
+from jaxcore.tokenizer import Tokenizer, no_tokenizer
+from jaxcore.tokens import tokenizer_of
 from models import decode
-from models.errors import OUT_OF_MEMORY, ClearboxError, InputError, is_out_of_memory
+from models.errors import OUT_OF_MEMORY, CheckpointError, ClearboxError, InputError, is_out_of_memory
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
 
@@ -75,9 +76,12 @@ def load(
     dtype = dtype or default_dtype(place.platform)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
-    tokenizer = None
-    if checkpoint.tokenizer is not None:
-        tokenizer = load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
+    if config.vocab == 0:
+        raise CheckpointError(
+            f"{checkpoint.reference} holds only the blocks of a character transformer, without embeddings and output "
+            "layer, so it cannot read or write text. Its weights can be analysed all the same."
+        )
+    tokenizer = tokenizer_of(checkpoint)
     table = family_of(checkpoint).tensors(config)
     sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
     arrays, done = {}, 0

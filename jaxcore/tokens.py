@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxcore.catalogue import open_reference, ready
-from jaxcore.tokenizer import Tokenizer, load_tokenizer
+from jaxcore.char_tokenizer import char_tokenizer
+from jaxcore.checkpoint.store import Checkpoint
+from jaxcore.tokenizer import Tokenizer, load_tokenizer, no_tokenizer
+from models.char.config import SYMBOLS
 
 NAMES = {"gemma3": "gemma3-270m"}
 """Tokenizers by short name, and the model in the catalogue that brings each."""
@@ -24,12 +27,20 @@ class Split:
     characters_per_token: float
 
 
+def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The tokenizer that a checkpoint brings, or None: its files, or the characters of a character transformer."""
+    if checkpoint.config["model_type"] == "char":
+        return char_tokenizer(checkpoint.reference) if checkpoint.config["vocab"] == len(SYMBOLS) else None
+    if checkpoint.tokenizer is None:
+        return None
+    return load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
+
+
 def find_tokenizer(name: str) -> Tokenizer:
     """A tokenizer by short name, by path to its file, or that of any model reference."""
     if name.endswith((".json", ".model")):
         return load_tokenizer(Path(name), {}, name)
-    checkpoint = ready(open_reference(NAMES.get(name, name)))
-    return load_tokenizer(checkpoint.tokenizer, checkpoint.config, name)
+    return tokenizer_of(ready(open_reference(NAMES.get(name, name)))) or no_tokenizer(name)
 
 
 def split(tokenizer: Tokenizer, text: str) -> Split:

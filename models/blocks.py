@@ -44,6 +44,14 @@ def rms_norm(x: Float[Array, "*rows width"], gain: Float[Array, "width"], eps: f
     return x * rms_scale(x, eps) * gain
 
 
+def layer_norm(
+    x: Float[Array, "*rows width"], gain: Float[Array, "width"], bias: Float[Array, "width"], eps: float
+) -> Float[Array, "*rows width"]:
+    """LayerNorm (Ba et al. 2016, arXiv 1607.06450)."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    return centred * rms_scale(centred, eps) * gain + bias
+
+
 def rotate(
     x: Float[Array, "seq heads head_dim"], positions: Positions, inv_freq: Float[Array, "half"]
 ) -> Float[Array, "seq heads head_dim"]:
@@ -131,3 +139,13 @@ def gated_mlp(
 ) -> Float[Array, "seq d_model"]:
     """GeGLU with the tanh GELU (Shazeer 2020, arXiv 2002.05202)."""
     return project(jax.nn.gelu(project(x, W_gate), approximate=True) * project(x, W_up), W_down)
+
+
+def mlp(
+    x: Float[Array, "seq d_model"],
+    W_up: Float[Array, "d_mlp d_model"],
+    W_down: Float[Array, "d_model d_mlp"],
+    activation: Callable[[Float[Array, "seq d_mlp"]], Float[Array, "seq d_mlp"]],
+) -> Float[Array, "seq d_model"]:
+    """An MLP with one hidden layer and no gate."""
+    return project(activation(project(x, W_up)), W_down)

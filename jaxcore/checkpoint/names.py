@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from jaxcore.checkpoint import char_names
 from jaxcore.checkpoint.store import TensorInfo
 from models.errors import CheckpointError
 
@@ -17,9 +18,9 @@ LEFT_OUT = {
 
 
 def canonical(name: str) -> str:
-    """``model.language_model.norm.weight`` -> ``norm.weight``."""
+    """``model.language_model.norm.weight`` -> ``norm.weight``; ``W_q.0`` -> ``layers.0.W_q``."""
     prefix = next((p for p in PREFIXES if name.startswith(p)), "")
-    return name[len(prefix) :]
+    return char_names.canonical(name[len(prefix) :])
 
 
 def by_canonical_name(infos: Iterable[TensorInfo]) -> tuple[dict[str, TensorInfo], tuple[str, ...]]:

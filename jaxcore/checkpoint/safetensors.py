@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxcore.checkpoint import char_names
 from jaxcore.checkpoint.names import by_canonical_name
 from jaxcore.checkpoint.store import DTYPES, Checkpoint, TensorInfo
 from models.errors import CheckpointError
@@ -36,14 +37,15 @@ def open_folder(folder: Path, reference: str | None = None, revision: str | None
 
     Reads headers only. Raises `CheckpointError` saying what is missing or damaged.
     """
-    files = _weight_files(folder)
-    config = _config(folder)
-    return _checkpoint(folder, reference or str(folder), files, config, revision)
+    return _checkpoint(folder, reference or str(folder), _weight_files(folder), revision)
 
 
 def open_file(path: Path, reference: str | None = None) -> Checkpoint:
-    """Open a single ``.safetensors`` file; its config.json and tokenizer lie in the same folder."""
-    return _checkpoint(path, reference or str(path), [path], _config(path.parent), None)
+    """Open a single ``.safetensors`` file.
+
+    Its config.json and tokenizer lie in the same folder; a character transformer needs neither.
+    """
+    return _checkpoint(path, reference or str(path), [path], None)
 
 
 def has_weights(folder: Path) -> bool:
@@ -64,8 +66,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return _object(raw, path, "the file")
 
 
-def read_header(path: Path) -> list[TensorInfo]:
-    """The tensors of a safetensors file, from its header, in the order in which they lie in the file.
+def read_header(path: Path) -> tuple[dict[str, str], list[TensorInfo]]:
+    """Metadata and tensors of a safetensors file, from its header, in the order in which they lie in the file.
 
     Raises `CheckpointError` unless the header is sound: known dtypes, bytes = shape x dtype, and tensors that cover
     the rest of the file without holes or overlaps.
@@ -105,7 +107,7 @@ def read_header(path: Path) -> list[TensorInfo]:
             f"{path}: the tensors end at byte {start:,} but the file at {size:,}; it is truncated or damaged. "
             "Download it again."
         )
-    return infos
+    return metadata, infos
 
 
 def _tensor(path: Path, name: str, entry: Any, data: int) -> TensorInfo:
@@ -224,11 +226,11 @@ def _check_index(folder: Path, infos: Iterable[TensorInfo]) -> None:
         )
 
 
-def _checkpoint(
-    path: Path, reference: str, files: list[Path], config: dict[str, Any], revision: str | None
-) -> Checkpoint:
-    infos = [info for file in files for info in read_header(file)]
+def _checkpoint(path: Path, reference: str, files: list[Path], revision: str | None) -> Checkpoint:
+    headers = [read_header(file) for file in files]
+    infos = [info for _, found in headers for info in found]
     folder = path if path.is_dir() else path.parent
+    config = char_names.config(path, infos, headers[0][0]) if char_names.is_char(infos) else _config(folder)
     if path.is_dir() and (path / INDEX).is_file() and files != [path / "model.safetensors"]:
         _check_index(path, infos)
     tensors, notes = by_canonical_name(infos)

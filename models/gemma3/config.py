@@ -43,6 +43,7 @@ class Config:
     tied: bool
 
     family = "gemma3"
+    context_slides = False
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:

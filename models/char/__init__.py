@@ -1,0 +1,1 @@
+"""The character transformer: pre-LayerNorm, learned positions, 28 symbols. `config` and `tensors` import no JAX."""
