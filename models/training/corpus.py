@@ -110,12 +110,15 @@ def unrepeated() -> Callable[[str], str]:
 
 @dataclass(frozen=True)
 class Output:
-    """A file to make: from where, how long, and whether in the characters of the character models."""
+    """A text file to make."""
 
     file: str
     sources: tuple[Source, ...]
+    """Empty for a text that the user has."""
     longest: int = 30_000_000
+    """In characters."""
     normalised: bool = True
+    """Whether in the 28 characters of the character models; else as written, each line once."""
 
 
 OUTPUTS = {
@@ -130,9 +133,13 @@ OUTPUTS = {
 
 
 def make(output: Output, downloads: Path, report: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
-    """The text of an output and what it is made of. Sources that cannot be had are left out, and said to be."""
+    """The text of an output and what it is made of, characters before it was cut to length.
+
+    Sources that cannot be had here are left out and listed as such; raises NotFound where none can be had.
+    """
     clean = normalise if output.normalised else unrepeated()
     texts, used, left_out = [], [], []
+    seen: set[str] = set()
     for source in output.sources:
         report(f"{output.file}: {source.name}")
         try:
@@ -142,15 +149,10 @@ def make(output: Output, downloads: Path, report: Callable[[str], None]) -> tupl
             report(f"{output.file}: left out {source.name}: {error}")
             continue
         documents = dict.fromkeys(clean(document).strip("\n") + "\n" for document in source.documents(folder))
-        texts.append([document for document in documents if document.strip()])
-        used.append(
-            {
-                "name": source.name,
-                "origin": source.origin,
-                "licence": source.licence,
-                "characters": sum(map(len, texts[-1])),
-            }
-        )
+        texts.append([document for document in documents if document.strip() and document not in seen])
+        seen.update(texts[-1])
+        characters = sum(map(len, texts[-1]))
+        used.append({"name": source.name, "origin": source.origin, "licence": source.licence, "characters": characters})
     if not used:
         raise NotFound(f"{output.file} is not made: none of its sources can be had here.")
     return cut(mixed(texts), output.longest), {"sources": used, "left_out": left_out}
@@ -176,8 +178,10 @@ def save(path: Path, text: str) -> None:
 
 
 def build(out: Path, names: Iterable[str], romaji: Path | None, report: Callable[[str], None]) -> None:
-    """Make the texts that are not there yet, and ``sources.json`` about all of them. Raises NotFound at the end for
-    those that could not be made."""
+    """Make the texts that are not there yet, and ``sources.json``, which says what each is made of.
+
+    Raises NotFound, when all others are made, for those that cannot be.
+    """
     catalogue = out / "sources.json"
     made = json.loads(catalogue.read_text("utf-8")) if catalogue.is_file() else {}
     missing = []

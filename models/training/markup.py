@@ -9,10 +9,7 @@ import warnings
 from collections import Counter
 from html.parser import HTMLParser
 
-_OSIS_LEFT_OUT = re.compile(r"<(note|milestone|rdg)\b[^>]*?(?:/>|>.*?</\1>)", re.S)
-_OSIS_ENDS_LINE = re.compile(r"</?(?:div|title|l|lg|lb|list|item|row|table|chapter|speaker|p)\b[^>]*>")
 _HYPHENS = {0xAD: None, 0x2010: "-", 0x2011: "-"}
-_TAG = re.compile(r"<[^<>]*>")
 
 
 def lines_of_prose(text: str) -> str:
@@ -22,7 +19,7 @@ def lines_of_prose(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"://|www\.|\w@\w|\ufffd")
-_SENTENCE_END = re.compile(r"[^\W\d_][)\]”»’\"']*\s?[.!?:;][)\]”»’\"'“]*$")
+_SENTENCE_END = re.compile(r"[^\W\d_][)\]”“»«’\"']*\s?[.!?:;][)\]”“»«’\"']*$")
 _COMMON_WORDS = {
     "de": "der die das den dem und ist nicht ein eine mit für auf werden wird oder sie von zu wenn",
     "fr": "le les des et est une du pour dans que qui sur ne pas sont vous ce cette ou par avec",
@@ -54,6 +51,11 @@ def _is_sentence(line: str) -> bool:
 def _speaks(line: str, language: str) -> bool:
     counts = Counter(_LANGUAGE_OF[word] for word in line.lower().split() if word in _LANGUAGE_OF)
     return counts[language] == max(counts.values(), default=0)
+
+
+_OSIS_LEFT_OUT = re.compile(r"<(note|milestone|rdg)\b[^>]*?(?:/>|>.*?</\1>)")
+_OSIS_ENDS_LINE = re.compile(r"</?(?:div|title|l|lg|lb|list|item|row|table|chapter|speaker|p)\b[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")
 
 
 def from_osis(markup: str) -> str:
