@@ -1,4 +1,4 @@
-.PHONY: help run test bench
+.PHONY: help run test bench corpus
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +18,9 @@ test: $(VENV)/.installed-tests ## lint, types, unit, page and browser tests
 
 bench: $(VENV)/.installed-tests ## speed and memory, beside transformers
 	$(BIN)/python -m tests.bench
+
+corpus: $(VENV)/.installed ## fetch the text to train small models on (ROMAJI=FILE: romanised Japanese too)
+	$(BIN)/python -m models.training.corpus --out corpus $(if $(ROMAJI),--romaji "$(ROMAJI)")
 
 $(VENV)/.installed: requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,1 @@
+"""How the small models that ship with this repository are made."""
