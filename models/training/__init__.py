@@ -1,1 +1,1 @@
-"""How the small models that ship with this repository are made."""
+"""How the small models in `models.checkpoints` were made: text, recipes, and one training loop for all families."""

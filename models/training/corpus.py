@@ -83,16 +83,19 @@ def cut(text: str, longest: int) -> str:
 
 
 def split(text: str, block: int = BLOCK, every: int = EVERY) -> tuple[str, str]:
-    """A text for training and one to measure with: blocks of whole lines, the first of every ``every`` held out.
+    """A text for training and one to measure with: one block of characters in every ``every`` is held out.
 
-    Each line is in one of the two, and both keep their order. Raises InputError where nothing remains to train on.
+    Raises InputError where the text is too short for that.
     """
-    blocks = list(chunks(text, block))
-    if len(blocks) < 2:
+    blocks = [text[start : start + block] for start in range(0, len(text), block)]
+    held_out = blocks[every // 2 :: every]
+    if not held_out:
         raise InputError(
-            f"The text has {len(text)} characters, too few to hold out blocks of {block}: give a longer one."
+            f"The text has {len(text):,} characters, too few to hold out one block of {block:,} in {every}: give a "
+            "longer one."
         )
-    return "".join(b for i, b in enumerate(blocks) if i % every), "".join(blocks[::every])
+    del blocks[every // 2 :: every]
+    return "".join(blocks), "".join(held_out)
 
 
 def unrepeated() -> Callable[[str], str]:

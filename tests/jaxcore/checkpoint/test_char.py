@@ -54,7 +54,7 @@ def test_blocks_alone_open_but_cannot_run(weights, tmp_path):
     }
     assert found["missing"] == ["Embeddings and output layer: this file holds blocks only, so it cannot read or write."]
     np.testing.assert_array_equal(read(checkpoint, "layers.0.W_o"), weights["W_o.0"])
-    with pytest.raises(CheckpointError, match="only the blocks .* cannot read or write text. Its weights can be"):
+    with pytest.raises(CheckpointError, match=r"only the blocks .* cannot read or write text. Its weights can be"):
         load(checkpoint)
 
 
