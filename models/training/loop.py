@@ -115,4 +115,4 @@ def train(recipe: Recipe, cfg: Any, arrays: Arrays, streams: Mapping[str, np.nda
                       file=sys.stderr, flush=True)  # fmt: skip
                 seen = []
             manager.save(done, args=ocp.args.StandardSave(state), force=done == recipe.steps)
-    return dict(state.params)
+    return {field: state.params[field] for field in arrays}
