@@ -37,13 +37,13 @@ def open_folder(folder: Path, reference: str | None = None, revision: str | None
     Reads headers only. Raises `CheckpointError` saying what is missing or damaged.
     """
     files = _weight_files(folder)
-    config = _config(folder)
+    config = read_config(folder)
     return _checkpoint(folder, reference or str(folder), files, config, revision)
 
 
 def open_file(path: Path, reference: str | None = None) -> Checkpoint:
     """Open a single ``.safetensors`` file; its config.json and tokenizer lie in the same folder."""
-    return _checkpoint(path, reference or str(path), [path], _config(path.parent), None)
+    return _checkpoint(path, reference or str(path), [path], read_config(path.parent), None)
 
 
 def has_weights(folder: Path) -> bool:
@@ -153,7 +153,8 @@ def _object(raw: bytes, path: Path, what: str) -> dict[str, Any]:
     return table
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder. Raises `CheckpointError` if there is none or it is damaged."""
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(
@@ -232,6 +233,10 @@ def _checkpoint(
     if path.is_dir() and (path / INDEX).is_file() and files != [path / "model.safetensors"]:
         _check_index(path, infos)
     tensors, notes = by_canonical_name(infos)
+    return Checkpoint(reference, path, "safetensors", config, tensors, tokenizer_in(folder), revision, notes)
+
+
+def tokenizer_in(folder: Path) -> Path | None:
+    """The tokenizer that lies in a folder, if there is one."""
     names = ("tokenizer.json", "tokenizer.model")
-    tokenizer = next((folder / name for name in names if (folder / name).is_file()), None)
-    return Checkpoint(reference, path, "safetensors", config, tensors, tokenizer, revision, notes)
+    return next((folder / name for name in names if (folder / name).is_file()), None)

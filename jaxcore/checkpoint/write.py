@@ -1,8 +1,11 @@
-"""Writing safetensors files piece by piece, whole or not at all."""
+"""Writing files and folders whole or not at all; safetensors files piece by piece."""
 
 import json
 import math
 import os
+import shutil
+import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +18,8 @@ from jaxcore.checkpoint.store import DTYPES
 
 ALIGNMENT = 64
 """Bytes; what XLA asks of host memory that it is to use without a copy."""
+PATIENCE = 60
+"""Seconds in which writing that was interrupted must come to rest."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,23 @@ def replaced(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_replaced(path: Path) -> Iterator[Path]:
+    """A name in a temporary folder beside ``path`` for a folder to be made, renamed to ``path`` at the end.
+
+    ``path`` must be absent or an empty folder. Whatever goes wrong, nothing else is left there.
+    """
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
+    try:
+        yield temporary / path.name
+        (temporary / path.name).rename(path)
+    finally:
+        deadline = time.monotonic() + PATIENCE
+        while temporary.exists() and time.monotonic() < deadline:  # a library's threads may be writing there still
+            shutil.rmtree(temporary, ignore_errors=True)
+            time.sleep(0.01)
 
 
 def _nbytes(entry: Entry) -> int:
