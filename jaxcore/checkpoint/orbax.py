@@ -1,16 +1,17 @@
 """Orbax checkpoints: a folder with one array for each parameter, the layers stacked, and config.json and tokenizer.
 
-Orbax writes them as plain Zarr arrays (version 2), each a single uncompressed chunk, so that every array is one file
-of raw numbers. Orbax restores such a folder like any other, to any sharding; here its files are memory-mapped as
-safetensors are, and neither Orbax nor JAX is imported to open one.
+The arrays are Zarr's (version 2), each a single uncompressed chunk, so that every array is one file of raw numbers.
+Orbax restores such a folder like any other, to any sharding; here its files are memory-mapped as safetensors are, and
+neither Orbax nor JAX is imported to open one.
 Formats: https://orbax.readthedocs.io, https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html.
 """
 
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from jaxcore import __version__
 from jaxcore.checkpoint.safetensors import MAX_RANK, read_config, read_json, tokenizer_in
-from jaxcore.checkpoint.store import DTYPES, Checkpoint, TensorInfo, names_of, stacked
+from jaxcore.checkpoint.store import DTYPES, Checkpoint, TensorInfo, names_of, read
 from jaxcore.checkpoint.write import folder_replaced
 from jaxcore.families import checked_config, family_of
 from models.errors import CheckpointError, InputError
@@ -29,6 +30,8 @@ TREE, STEP = "_METADATA", "_CHECKPOINT_METADATA"
 """Orbax's own files: the tree of arrays, and what was said when they were saved."""
 NUMBERS = {"<f2": "F16", "bfloat16": "BF16", "<f4": "F32", "<f8": "F64"}
 """Zarr's spelling of an element type to ours."""
+LAYOUT = {"zarr_format": 2, "order": "C", "compressor": None, "filters": None}
+"""What the metadata of an array say if its chunk is a file of raw numbers."""
 BESIDE = (
     "tokenizer.json",
     "tokenizer.model",
@@ -99,15 +102,14 @@ def _array(folder: Path, field: str) -> TensorInfo:
         raise CheckpointError(f"{path}: shape is {str(shape)[:80]}; it must be a list of whole numbers above 0.")
     if not isinstance(dtype, str) or dtype not in NUMBERS:
         raise CheckpointError(f"{path}: dtype is {str(dtype)[:80]}; {', '.join(NUMBERS)} can be read.")
-    layout = {"zarr_format": 2, "order": "C", "compressor": None, "filters": None, "chunks": shape}
+    layout = {**LAYOUT, "chunks": shape}
     other = {key: told.get(key) for key, value in layout.items() if told.get(key) != value}
     if other:
         raise CheckpointError(
             f"{path}: the array is compressed or cut into pieces ({str(other)[:80]}), and cannot be mapped. Save it "
             "again from one device with orbax.checkpoint.PyTreeCheckpointer(use_ocdbt=False, use_compression=False)."
         )
-    separator = "/" if told.get("dimension_separator") == "/" else "."
-    file = path.parent / (separator.join("0" * len(shape)) or "0")
+    file = path.parent / _chunk(len(shape), "/" if told.get("dimension_separator") == "/" else ".")
     nbytes = prod(shape) * DTYPES[NUMBERS[dtype]].itemsize
     if not file.is_file():
         raise CheckpointError(f"{file} is missing: it holds the numbers of {field}. Copy or save the checkpoint again.")
@@ -163,36 +165,36 @@ def refuse_target(folder: Path, nbytes: int = 0) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """An array to be written: its shape and type, and its tensors one after the other, read when they are needed."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: Iterable[np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
 def write(
     checkpoint: Checkpoint, folder: Path, *, dtype: str | None = None, progress: Callable[[float, str], None]
 ) -> Checkpoint:
     """Write a checkpoint as an Orbax folder, and open that. The folder appears only when it is complete.
 
-    ``dtype`` (``float32``, ``bfloat16``) is that of the stored numbers, by default as they are. Tensors that do not
-    lie stacked in their file are held in memory while they are written. Raises `InputError` if ``folder`` is not
-    empty or cannot be written.
+    ``dtype`` (``float32``, ``bfloat16``) is that of the stored numbers, by default as they are. One tensor at a time
+    is in memory. Raises `InputError` if ``folder`` is not empty or cannot be written.
     """
     config, folder = checked_config(checkpoint), folder.resolve()
-    stored = {"float32": "F32", "bfloat16": "BF16"}
-    to = DTYPES[stored[dtype]] if dtype else None
     table = family_of(checkpoint).tensors(config)
-    sizes = {
-        field: sum(
-            checkpoint.tensors[name].parameters * (to or DTYPES[checkpoint.tensors[name].dtype]).itemsize
-            for name in names_of(spec, config.n_layers)
-        )
-        for field, spec in table.items()
-    }
-    refuse_target(folder, sum(sizes.values()))
-    arrays = {}
-    for done, (field, spec) in enumerate(table.items()):
-        progress(done / len(table) / 2, f"Reading {field.removeprefix('blocks.')}")
-        whole = stacked(checkpoint, names_of(spec, config.n_layers)).reshape(spec.stacked(config.n_layers).shape)
-        arrays[field] = whole if to is None else whole.astype(to, copy=False)
-    progress(0.5, f"Writing {sum(sizes.values()) / 1e9:.1f} GB")
+    tree = {field: _parameter(checkpoint, spec, config.n_layers, dtype) for field, spec in table.items()}
+    size = sum(parameter.nbytes for parameter in tree.values())
+    refuse_target(folder, size)
+    said = {"clearbox": __version__, "revision": checkpoint.revision, "notes": list(checkpoint.notes)}
     try:
         with folder_replaced(folder) as made:
-            _save(made, arrays, {"revision": checkpoint.revision, "notes": list(checkpoint.notes)})
+            _save(made, tree, said, lambda done: progress(done / size, f"Writing {size / 1e9:.1f} GB"))
             (made / "config.json").write_text(json.dumps(dict(checkpoint.config), indent=1), "utf-8")
             _copy_beside(checkpoint, made)
     except OSError as error:
@@ -200,22 +202,57 @@ def write(
     return open_folder(folder)
 
 
-def _save(folder: Path, arrays: Mapping[str, np.ndarray], said: Mapping[str, Any]) -> None:
+def _parameter(checkpoint: Checkpoint, spec: TensorSpec, n_layers: int, dtype: str | None) -> Parameter:
+    names = names_of(spec, n_layers)
+    stored = np.result_type(*(DTYPES[checkpoint.tensors[name].dtype] for name in names))
+    to = stored if dtype is None else DTYPES[{"float32": "F32", "bfloat16": "BF16"}[dtype]]
+    return Parameter(
+        spec.stacked(n_layers).shape, to, (read(checkpoint, name).astype(to, copy=False) for name in names)
+    )
+
+
+def _save(folder: Path, tree: Mapping[str, Parameter], said: Mapping[str, Any], written: Callable[[int], None]) -> None:
+    """Let Orbax save a tree whose arrays are written as they are read; ``written`` is told how many bytes are."""
     import orbax.checkpoint as ocp
 
+    class Streamed(ocp.type_handlers.NumpyHandler):
+        """Arrays that Orbax restores as it does NumPy's, but that are never whole in memory."""
+
+        async def serialize(self, values: Any, infos: Any, args: Any = None) -> list[Any]:
+            done = 0
+            for parameter, info in zip(values, infos, strict=True):
+                await info.await_path_creation()
+                written(done)
+                _write_array(Path(info.path), parameter)
+                done += parameter.nbytes
+            return []
+
     logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns that there is no OCDBT to merge, which is meant
-    uncopied = ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)  # nothing changes mapped files meanwhile
     handler = ocp.PyTreeCheckpointHandler(
         use_ocdbt=False,
         use_compression=False,
-        type_handler_registry=ocp.type_handlers.create_type_handler_registry((np.ndarray, uncopied)),
+        type_handler_registry=ocp.type_handlers.create_type_handler_registry((Parameter, Streamed())),
     )
-    metadata = {"clearbox": __version__, **said}
-    try:
-        with ocp.Checkpointer(handler) as checkpointer:
-            checkpointer.save(folder, args=ocp.args.PyTreeSave(dict(arrays)), custom_metadata=metadata)
-    except ValueError as error:  # how TensorStore reports a failed write, the reason last
-        raise OSError(str(error).rpartition(": ")[2]) from error
+    with ocp.Checkpointer(handler) as checkpointer:
+        checkpointer.save(folder, args=ocp.args.PyTreeSave(dict(tree)), custom_metadata=dict(said))
+
+
+def _write_array(folder: Path, parameter: Parameter) -> None:
+    """One Zarr array in one chunk."""
+    spelling = next(zarr for zarr, ours in NUMBERS.items() if DTYPES[ours] == parameter.dtype)
+    told = {**LAYOUT, "chunks": parameter.shape, "shape": parameter.shape, "dtype": spelling, "fill_value": None}
+    folder.mkdir()
+    (folder / ".zarray").write_text(json.dumps(told))
+    with (folder / _chunk(len(parameter.shape), ".")).open("xb") as file:
+        for piece in parameter.pieces:
+            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _chunk(rank: int, separator: str) -> str:
+    """The file of an array's only chunk."""
+    return separator.join("0" * rank) or "0"
 
 
 def _copy_beside(checkpoint: Checkpoint, folder: Path) -> None:

@@ -5,7 +5,6 @@ import math
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,6 @@ from jaxcore.checkpoint.store import DTYPES
 
 ALIGNMENT = 64
 """Bytes; what XLA asks of host memory that it is to use without a copy."""
-PATIENCE = 60
-"""Seconds in which writing that was interrupted must come to rest."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +74,7 @@ def folder_replaced(path: Path) -> Iterator[Path]:
         yield temporary / path.name
         (temporary / path.name).rename(path)
     finally:
-        deadline = time.monotonic() + PATIENCE
-        while temporary.exists() and time.monotonic() < deadline:  # a library's threads may be writing there still
-            shutil.rmtree(temporary, ignore_errors=True)
-            time.sleep(0.01)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _nbytes(entry: Entry) -> int:
