@@ -45,7 +45,9 @@ def parser() -> argparse.ArgumentParser:
     ) -> argparse.ArgumentParser:
         sub = command(name, run, help, result)
         sub.add_argument(
-            "model", metavar="MODEL", help="a folder, .safetensors, .gguf, hf:org/name[@rev], or catalogue name"
+            "model",
+            metavar="MODEL",
+            help="a folder (Hugging Face or Orbax), .safetensors, .gguf, hf:org/name[@rev], or catalogue name",
         )
         return sub
 

@@ -61,7 +61,8 @@ def open_reference(reference: str, progress: Progress = _quiet, converted: bool 
     """
     checkpoint = _located(reference, progress)
     family_of(checkpoint).config(checkpoint.config)
-    checkpoint = replace(checkpoint, notes=(*checkpoint.notes, *_filled_in(checkpoint), *_stored_twice(checkpoint)))
+    notes = (*checkpoint.notes, *_filled_in(checkpoint), *_stored_twice(checkpoint))
+    checkpoint = replace(checkpoint, notes=tuple(dict.fromkeys(notes)))  # an Orbax folder brings its source's notes
     return ready(checkpoint, progress) if converted else checkpoint
 
 

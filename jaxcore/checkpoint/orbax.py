@@ -122,7 +122,7 @@ def _array(folder: Path, field: str) -> TensorInfo:
 
 
 def _by_layer(array: TensorInfo, spec: TensorSpec, n_layers: int) -> Iterator[TensorInfo]:
-    """An array's tensors by canonical name: one for each layer, or a single one."""
+    """An array's tensors by canonical name: one for each layer, or a single one, shaped as in Hugging Face's files."""
     if "{layer}" not in spec.name:
         yield replace(array, name=spec.name)
         return
@@ -133,7 +133,15 @@ def _by_layer(array: TensorInfo, spec: TensorSpec, n_layers: int) -> Iterator[Te
         )
     nbytes = array.nbytes // n_layers
     for i, name in enumerate(names_of(spec, n_layers)):
-        yield replace(array, name=name, shape=array.shape[1:], nbytes=nbytes, offset=i * nbytes)
+        yield replace(array, name=name, shape=_merged(array.shape[1:], spec.axes), nbytes=nbytes, offset=i * nbytes)
+
+
+def _merged(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
+    """A shape with heads and head_dim as one axis, if they stand beside each other and nothing is merged yet."""
+    if len(shape) != len(axes) or "head_dim" not in axes[1:]:
+        return shape
+    at = axes.index("head_dim")
+    return (*shape[: at - 1], shape[at - 1] * shape[at], *shape[at + 1 :])
 
 
 def _said(folder: Path) -> tuple[str | None, tuple[str, ...]]:
