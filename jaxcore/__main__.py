@@ -145,8 +145,8 @@ def run_inspect(args: argparse.Namespace) -> None:
 
 def parsed_mesh(text: str) -> tuple[int, int]:
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise InputError(f"--mesh is {text!r}; give two whole numbers above 0, such as 2,4: data and model.")
+    if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
+        raise InputError(f"--mesh is {text[:40]!r}; give two whole numbers above 0, such as 2,4: data and model.")
     return int(parts[0]), int(parts[1])
 
 

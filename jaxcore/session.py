@@ -80,7 +80,8 @@ def load(
     a device holds is read for it. Raises `ClearboxError` for a checkpoint that does not fit its configuration, or
     does not fit into memory.
     """
-    config, place = checked_config(checkpoint), mesh.devices.flat[0] if mesh else find_device(device)
+    config = checked_config(checkpoint)
+    place = find_device(device) if mesh is None else mesh.devices.flat[0]
     dtype = dtype or default_dtype(place.platform)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
@@ -93,7 +94,7 @@ def load(
     try:
         for field, spec in table.items():
             progress(done / sum(sizes.values()), f"Loading {field.removeprefix('blocks.')}")
-            arrays[field] = _placed(checkpoint, spec, config.n_layers, DTYPES[dtype], mesh or place)
+            arrays[field] = _placed(checkpoint, spec, config.n_layers, DTYPES[dtype], place if mesh is None else mesh)
             done += sizes[field]
         jax.block_until_ready(arrays)
     except (MemoryError, RuntimeError) as error:

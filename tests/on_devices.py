@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxcore import runtime
+from jaxcore.checkpoint.orbax import is_orbax
 
 DEVICES = 8
 STEPS = 6
@@ -48,13 +49,33 @@ def main(folder: str, sizes: list[int], ids: list[int], out: Path) -> None:
     for leaf in leaves.values():
         for shard in leaf.addressable_shards:
             np.testing.assert_array_equal(shard.data, np.asarray(leaf)[shard.index])
+    restored = restored_by_orbax(Path(folder), leaves) if is_orbax(Path(folder)) else []
     logits, _, _ = decode.forward(
         model.params, decode.new_cache(model.config, 0), jnp.array(ids), jnp.arange(len(ids)), cfg=model.config
     )
     *_, (text,) = generate(model, ids, Settings(temperature=0.0), steps=STEPS)
     np.savez(out, logits=logits, **leaves)
     shards = {name: [shard.data.shape for shard in leaf.addressable_shards] for name, leaf in leaves.items()}
-    print(json.dumps({"shards": shards, "greedy": [step.token_id for step in text.steps]}))
+    print(json.dumps({"shards": shards, "greedy": text.token_ids, "restored": restored}))
+
+
+def restored_by_orbax(folder: Path, leaves: dict[str, Any]) -> list[str]:
+    """Let Orbax itself restore a folder to the same devices, and compare shard by shard; gives the names."""
+    import jax
+    import orbax.checkpoint as ocp
+
+    named = {name.removeprefix("."): leaf for name, leaf in leaves.items()}
+    named = {name: leaf for name, leaf in named.items() if (folder / name).is_dir()}  # a tied head is W_E
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        stored = checkpointer.metadata(folder).item_metadata.tree
+    targets = {n: jax.ShapeDtypeStruct(x.shape, stored[n].dtype, sharding=x.sharding) for n, x in named.items()}
+    with ocp.StandardCheckpointer() as checkpointer:
+        tree = checkpointer.restore(folder, targets)
+    for name, array in tree.items():
+        for theirs, ours in zip(array.addressable_shards, named[name].addressable_shards, strict=True):
+            assert (theirs.device, theirs.index) == (ours.device, ours.index)
+            np.testing.assert_array_equal(np.asarray(theirs.data, np.float32), ours.data)
+    return list(tree)
 
 
 if __name__ == "__main__":

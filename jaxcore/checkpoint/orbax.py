@@ -28,6 +28,8 @@ from models.tensors import TensorSpec
 
 TREE, STEP = "_METADATA", "_CHECKPOINT_METADATA"
 """Orbax's own files: the tree of arrays, and what was said when they were saved."""
+WRITER = "clearbox"
+"""The key of what `write` says there."""
 NUMBERS = {"<f2": "F16", "bfloat16": "BF16", "<f4": "F32", "<f8": "F64"}
 """Zarr's spelling of an element type to ours."""
 LAYOUT = {"zarr_format": 2, "order": "C", "compressor": None, "filters": None}
@@ -147,15 +149,13 @@ def _merged(shape: tuple[int, ...], axes: tuple[str, ...]) -> tuple[int, ...]:
 def _said(folder: Path) -> tuple[str | None, tuple[str, ...]]:
     """The revision and the notes that `write` has kept, if it wrote this folder."""
     path = folder / STEP
-    kept = (read_json(path).get("custom_metadata") if path.is_file() else None) or {}
-    revision, notes = (kept.get("revision"), kept.get("notes", [])) if isinstance(kept, dict) else (None, None)
-    if (
-        not isinstance(revision, str | None)
-        or not isinstance(notes, list)
-        or not all(isinstance(n, str) for n in notes)
-    ):
-        raise CheckpointError(f"{path}: custom_metadata are of an unknown form; the file is damaged.")
-    return revision, tuple(notes)
+    custom = read_json(path).get("custom_metadata") if path.is_file() else None
+    if not isinstance(custom, dict) or WRITER not in custom:
+        return None, ()
+    match custom[WRITER]:
+        case {"revision": None | str() as revision, "notes": list(notes)} if all(isinstance(n, str) for n in notes):
+            return revision, tuple(notes)
+    raise CheckpointError(f"{path}: what {WRITER} has written there is of an unknown form; the file is damaged.")
 
 
 def refuse_target(folder: Path, nbytes: int = 0) -> None:
@@ -189,17 +189,18 @@ class Parameter:
 def write(
     checkpoint: Checkpoint, folder: Path, *, dtype: str | None = None, progress: Callable[[float, str], None]
 ) -> Checkpoint:
-    """Write a checkpoint as an Orbax folder, and open that. The folder appears only when it is complete.
+    """Write a checkpoint whose tensors can be mapped as an Orbax folder, and open that.
 
-    ``dtype`` (``float32``, ``bfloat16``) is that of the stored numbers, by default as they are. One tensor at a time
-    is in memory. Raises `InputError` if ``folder`` is not empty or cannot be written.
+    The folder appears only when it is complete. ``dtype`` (``float32``, ``bfloat16``) is that of the stored numbers,
+    by default as they are. One tensor at a time is in memory. Raises `InputError` if ``folder`` is not empty or cannot
+    be written.
     """
     config, folder = checked_config(checkpoint), folder.resolve()
     table = family_of(checkpoint).tensors(config)
     tree = {field: _parameter(checkpoint, spec, config.n_layers, dtype) for field, spec in table.items()}
     size = sum(parameter.nbytes for parameter in tree.values())
     refuse_target(folder, size)
-    said = {"clearbox": __version__, "revision": checkpoint.revision, "notes": list(checkpoint.notes)}
+    said = {"version": __version__, "revision": checkpoint.revision, "notes": list(checkpoint.notes)}
     try:
         with folder_replaced(folder) as made:
             _save(made, tree, said, lambda done: progress(done / size, f"Writing {size / 1e9:.1f} GB"))
@@ -242,7 +243,7 @@ def _save(folder: Path, tree: Mapping[str, Parameter], said: Mapping[str, Any], 
         type_handler_registry=ocp.type_handlers.create_type_handler_registry((Parameter, Streamed())),
     )
     with ocp.Checkpointer(handler) as checkpointer:
-        checkpointer.save(folder, args=ocp.args.PyTreeSave(dict(tree)), custom_metadata=dict(said))
+        checkpointer.save(folder, args=ocp.args.PyTreeSave(dict(tree)), custom_metadata={WRITER: dict(said)})
 
 
 def _write_array(folder: Path, parameter: Parameter) -> None:

@@ -158,6 +158,7 @@ def test_each_of_eight_devices_holds_its_part(source, folder, tmp_path):
     assert seen["shards"][".blocks.W_gate"] == [[5, 20, 48]] * 8
     (text,) = list(generate(model, ids, Settings(temperature=0.0), steps=6))[-1]
     assert seen["greedy"] == text.token_ids
+    assert set(seen["restored"]) == {path.parent.name for path in folder.glob("*/.zarray")}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -295,11 +296,13 @@ DAMAGE = {
     "parent": (in_json("_METADATA", tree_metadata=leaf("..")), "is not the plain name of an array"),
     "packed": (in_json("_METADATA", use_ocdbt=True), "packed together"),
     "no such array": (in_json("_METADATA", tree_metadata=leaf("W_X")), "the array W_X is missing"),
-    "said is no table": (
-        in_json("_CHECKPOINT_METADATA", custom_metadata=[1]),
-        "custom_metadata are of an unknown form",
+    "said is no table": (in_json("_CHECKPOINT_METADATA", custom_metadata={"clearbox": [1]}), "of an unknown form"),
+    "notes are numbers": (
+        in_json("_CHECKPOINT_METADATA", custom_metadata={"clearbox": {"notes": [1]}}),
+        "unknown form",
     ),
-    "notes are numbers": (in_json("_CHECKPOINT_METADATA", custom_metadata={"notes": [1]}), "of an unknown form"),
+    "no notes": (in_json("_CHECKPOINT_METADATA", custom_metadata={"clearbox": {"notes": 1}}), "unknown form"),
+    "odd revision": (in_json("_CHECKPOINT_METADATA", custom_metadata={"clearbox": {"revision": [1]}}), "unknown form"),
     "no description": (removed("blocks.W_Q/.zarray"), r"the array blocks\.W_Q is missing"),
     "no numbers": (removed("blocks.W_Q/0.0.0.0"), "0 is missing: it holds the numbers of blocks.W_Q"),
     "cut short": (filled("blocks.W_Q/0.0.0.0", "x" * 99), "bytes but the file has 99; it is truncated"),
@@ -346,9 +349,12 @@ def test_what_others_saved_opens_once_it_is_saved_unpacked(folder, source, tmp_p
     with pytest.raises(CheckpointError, match=r"Save it again with .*use_ocdbt=False, use_compression=False"):
         open_reference(str(tmp_path / "packed"))
     with ocp.PyTreeCheckpointer(use_ocdbt=False, use_compression=False) as checkpointer:
-        checkpointer.save(tmp_path / "unpacked", checkpointer.restore(tmp_path / "packed"))
+        tree = checkpointer.restore(tmp_path / "packed")
+        checkpointer.save(tmp_path / "unpacked", tree, custom_metadata={"notes": "of another program", "revision": 3})
     shutil.copy(source / "config.json", tmp_path / "unpacked")
-    assert equal(*(load(open_reference(str(path))) for path in (folder, tmp_path / "unpacked")))
+    opened = open_reference(str(tmp_path / "unpacked"))
+    assert (opened.revision, opened.notes) == (None, ())
+    assert equal(load(open_reference(str(folder))), load(opened))
 
 
 def test_bits_that_are_no_numbers_survive(source, tmp_path):
