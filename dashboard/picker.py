@@ -24,7 +24,7 @@ def model_picker() -> None:
                 key="path",
                 bind="query-params",
                 placeholder="/models/gemma-3-1b-it",
-                help="A Hugging Face folder (config.json and .safetensors), or a .gguf file.",
+                help="A Hugging Face folder (config.json and .safetensors), an Orbax folder, or a .gguf file.",
             )
         elif choice == ON_HUB:
             name = st.text_input("Name", key="hub", bind="query-params", placeholder="google/gemma-3-270m")

@@ -30,17 +30,24 @@ def parser() -> argparse.ArgumentParser:
     top = Parser("python -m jaxcore", description="Open language models up: run, inspect and compare.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, run: Callable[[argparse.Namespace], None], help: str, result: bool = True
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.set_defaults(run=run)
-        sub.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file")
+        sub.set_defaults(run=run, out=None)
+        if result:
+            sub.add_argument("--out", type=Path, metavar="FILE", help="write the result to this file")
         sub.add_argument("--quiet", action="store_true", help="no progress on stderr")
         return sub
 
-    def on_model(name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
-        sub = command(name, run, help)
+    def on_model(
+        name: str, run: Callable[[argparse.Namespace], None], help: str, result: bool = True
+    ) -> argparse.ArgumentParser:
+        sub = command(name, run, help, result)
         sub.add_argument(
-            "model", metavar="MODEL", help="a folder, .safetensors, .gguf, hf:org/name[@rev], or catalogue name"
+            "model",
+            metavar="MODEL",
+            help="a folder (Hugging Face or Orbax), .safetensors, .gguf, hf:org/name[@rev], or catalogue name",
         )
         return sub
 
@@ -54,7 +61,14 @@ def parser() -> argparse.ArgumentParser:
     models = command("models", run_models, "list the catalogue, and the checkpoints in a folder")
     models.add_argument("--root", type=Path, metavar="DIR", help="a folder to look for checkpoints in")
 
-    on_model("inspect", run_inspect, "configuration and tensors, from headers only")
+    inspect = on_model("inspect", run_inspect, "configuration and tensors, from headers only")
+    inspect.add_argument("--mesh", metavar="D,M", help="also what each of D x M devices would hold, such as 2,4")
+
+    convert = on_model("convert", run_convert, "write an Orbax checkpoint with config and tokenizer", result=False)
+    convert.add_argument("--out", dest="folder", type=Path, metavar="DIR", required=True, help="a new or empty folder")
+    convert.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), help="of the stored weights; as they are, if left out"
+    )
 
     logits = runs_model("logits", run_logits, "logits at every position, as NPZ")
     text = logits.add_mutually_exclusive_group(required=True)
@@ -118,12 +132,39 @@ def run_models(args: argparse.Namespace) -> None:
 
 def run_inspect(args: argparse.Namespace) -> None:
     from jaxcore.catalogue import open_reference
-    from jaxcore.inspect import described, inspect
+    from jaxcore.inspect import described, device_plan, inspect
 
     start = time.perf_counter()
+    sizes = None if args.mesh is None else parsed_mesh(args.mesh)
     checkpoint = open_reference(args.model, progress=progress(args))
     content = inspect(checkpoint)
+    if sizes is not None:
+        content["mesh"] = device_plan(checkpoint, sizes)
     emit(args, export.result("inspect", described(checkpoint), time.perf_counter() - start, content))
+
+
+def parsed_mesh(text: str) -> tuple[int, int]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
+        raise InputError(f"--mesh is {text[:40]!r}; give two whole numbers above 0, such as 2,4: data and model.")
+    return int(parts[0]), int(parts[1])
+
+
+def run_convert(args: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from jaxcore.catalogue import open_reference, ready
+    from jaxcore.checkpoint import orbax
+    from jaxcore.inspect import described, totals
+
+    start = time.perf_counter()
+    orbax.refuse_target(args.folder)  # before anything slow
+    source = open_reference(args.model, progress=progress(args))
+    readable = replace(ready(source, progress(args)), notes=source.notes)
+    made = orbax.write(readable, args.folder, dtype=args.dtype, progress=progress(args))
+    progress(args)(1, f"{args.folder} written")
+    content = {"out": made.path, **totals(made)}
+    emit(args, export.result("convert", described(source), time.perf_counter() - start, content))
 
 
 def run_logits(args: argparse.Namespace) -> None:

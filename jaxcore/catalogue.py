@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import models
-from jaxcore.checkpoint import gguf, hub, safetensors
+from jaxcore.checkpoint import gguf, hub, orbax, safetensors
 from jaxcore.checkpoint.paths import cache_folder
 from jaxcore.checkpoint.store import Checkpoint
 from jaxcore.checkpoint.write import replaced
@@ -18,7 +18,9 @@ from models.errors import CheckpointError, ClearboxError, InputError
 from models.gemma3.config import DEFAULTS as GEMMA3_DEFAULTS
 
 Progress = Callable[[float, str], None]
-SUPPORTED = "a folder in Hugging Face's layout, a .safetensors file, a .gguf file, hf:org/name[@revision]"
+SUPPORTED = (
+    "a folder in Hugging Face's layout, an Orbax folder, a .safetensors file, a .gguf file, hf:org/name[@revision]"
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def open_reference(reference: str, progress: Progress = _quiet, converted: bool 
     """
     checkpoint = _located(reference, progress)
     family_of(checkpoint).config(checkpoint.config)
-    checkpoint = replace(checkpoint, notes=(*checkpoint.notes, *_filled_in(checkpoint), *_stored_twice(checkpoint)))
+    notes = (*checkpoint.notes, *_filled_in(checkpoint), *_stored_twice(checkpoint))
+    checkpoint = replace(checkpoint, notes=tuple(dict.fromkeys(notes)))  # an Orbax folder brings its source's notes
     return ready(checkpoint, progress) if converted else checkpoint
 
 
@@ -154,7 +157,9 @@ def _located(reference: str, progress: Progress) -> Checkpoint:
 
 
 def _in_folder(folder: Path, reference: str) -> Checkpoint:
-    """A folder in Hugging Face's layout, or one whose only weights are a single GGUF file."""
+    """A folder in Hugging Face's layout or written by Orbax, or one whose only weights are a single GGUF file."""
+    if orbax.is_orbax(folder):
+        return orbax.open_folder(folder, reference)
     single = list(folder.glob("*.gguf"))
     if len(single) == 1 and not any(folder.glob("*.safetensors")):
         return gguf.open_file(single[0], reference)

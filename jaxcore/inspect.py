@@ -1,6 +1,7 @@
 """What a checkpoint holds, from its headers alone."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import prod
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from jaxcore.catalogue import parameters
 from jaxcore.checkpoint.store import Checkpoint, names_of, problems
 from jaxcore.families import family_of
+from models.sharding import MESH_AXES, RULES, partition, shard_shape
 
 KINDS = {".json": "tokenizer.json", ".model": "SentencePiece", ".gguf": "inside the GGUF file"}
 
@@ -25,6 +27,8 @@ PARTS = {
     "W_down": "MLP",
 }
 """What each parameter is part of; the rest are norms."""
+BYTES = {"float32": 4, "bfloat16": 2}
+"""Of a weight in memory."""
 
 
 def described(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -72,12 +76,7 @@ def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
             }
             for name, info in checkpoint.tensors.items()
         ],
-        "totals": {
-            "tensors": len(checkpoint.tensors),
-            "parameters": parameters(checkpoint),
-            "bytes": sum(info.nbytes for info in checkpoint.tensors.values()),
-            "by_dtype": _by_dtype(checkpoint),
-        },
+        "totals": totals(checkpoint),
         "tokenizer": tokenizer,
         "missing": missing,
         "notes": list(checkpoint.notes),
@@ -88,6 +87,49 @@ def _tokenizer_kind(checkpoint: Checkpoint) -> str | None:
     if checkpoint.config["model_type"] == "char":
         return "characters"
     return None if checkpoint.tokenizer is None else KINDS[checkpoint.tokenizer.suffix]
+
+
+def totals(checkpoint: Checkpoint) -> dict[str, Any]:
+    """How many tensors, parameters and bytes a checkpoint holds."""
+    return {
+        "tensors": len(checkpoint.tensors),
+        "parameters": parameters(checkpoint),
+        "bytes": sum(info.nbytes for info in checkpoint.tensors.values()),
+        "by_dtype": _by_dtype(checkpoint),
+    }
+
+
+def device_plan(checkpoint: Checkpoint, sizes: Sequence[int]) -> dict[str, Any]:
+    """What each device of a mesh would hold, by `models.sharding`; all hold the same amount.
+
+    ``sizes`` are those of `MESH_AXES`. ``partition`` names the mesh axis that splits each axis, null where every
+    device holds it whole; ``replicated`` lists those axes that were to be split but cannot be, evenly.
+    """
+    family = family_of(checkpoint)
+    config = family.config(checkpoint.config)
+    mesh: dict[str, int] = dict(zip(MESH_AXES, sizes, strict=True))
+    rows, replicated, held = [], [], 0
+    for field, tensor in family.tensors(config).items():
+        spec = tensor.stacked(config.n_layers)
+        split = partition(spec.axes, spec.shape, mesh)
+        shard = shard_shape(spec.shape, split, mesh)
+        held += prod(shard)
+        rows.append(
+            {"parameter": field, "axes": spec.axes, "shape": spec.shape, "partition": split, "device_shape": shard}
+        )
+        for axis, size, chosen in zip(spec.axes, spec.shape, split, strict=True):
+            wanted = RULES[axis]
+            if wanted and wanted != chosen:
+                told = {"axis": axis, "size": size, "mesh_axis": wanted, "mesh_size": mesh[wanted]}
+                replicated.append({"parameter": field, **told})
+    return {
+        "axes": mesh,
+        "devices": prod(sizes),
+        "parameters_per_device": held,
+        "bytes_per_device": {dtype: held * size for dtype, size in BYTES.items()},
+        "parameters": rows,
+        "replicated": replicated,
+    }
 
 
 def _by_dtype(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
@@ -112,4 +154,4 @@ def parameters_by_part(checkpoint: Checkpoint) -> dict[str, int]:
 
 def memory_bytes(checkpoint: Checkpoint, dtype: str) -> int:
     """What the weights take in memory as ``float32`` or ``bfloat16``."""
-    return sum(parameters_by_part(checkpoint).values()) * {"float32": 4, "bfloat16": 2}[dtype]
+    return sum(parameters_by_part(checkpoint).values()) * BYTES[dtype]

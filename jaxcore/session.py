@@ -8,12 +8,14 @@ import jax
 import numpy as np
 
 from jaxcore.catalogue import Progress
-from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
+from jaxcore.checkpoint.store import Checkpoint, names_of, read, stacked
 from jaxcore.families import checked_config, family_of
 from jaxcore.tokenizer import Tokenizer, no_tokenizer
 from jaxcore.tokens import tokenizer_of
 from models import decode
 from models.errors import OUT_OF_MEMORY, CheckpointError, ClearboxError, InputError, is_out_of_memory
+from models.sharding import named_sharding
+from models.tensors import TensorSpec
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(jax.numpy.bfloat16)}
 
@@ -65,14 +67,22 @@ def find_device(kind: str | None) -> jax.Device:
 
 
 def load(
-    checkpoint: Checkpoint, *, dtype: str | None = None, device: str | None = None, progress: Progress = lambda *_: None
+    checkpoint: Checkpoint,
+    *,
+    dtype: str | None = None,
+    device: str | None = None,
+    mesh: jax.sharding.Mesh | None = None,
+    progress: Progress = lambda *_: None,
 ) -> LoadedModel:
     """Put a checkpoint's weights on a device and open its tokenizer, if it has one.
 
     Float32 weights that lie stacked in their file are used on a CPU where they are mapped, without a copy.
-    Raises `ClearboxError` for a checkpoint that does not fit its configuration, or does not fit into memory.
+    With ``mesh`` (instead of ``device``) they are split over its devices by `models.sharding`, and only the part that
+    a device holds is read for it. Raises `ClearboxError` for a checkpoint that does not fit its configuration, or
+    does not fit into memory.
     """
-    config, place = checked_config(checkpoint), find_device(device)
+    config = checked_config(checkpoint)
+    place = find_device(device) if mesh is None else mesh.devices.flat[0]
     dtype = dtype or default_dtype(place.platform)
     if dtype not in DTYPES:
         raise InputError(f"dtype is {dtype!r}; choose {' or '.join(DTYPES)}.")
@@ -83,15 +93,12 @@ def load(
         )
     tokenizer = tokenizer_of(checkpoint)
     table = family_of(checkpoint).tensors(config)
-    sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
+    sizes = {field: prod(spec.stacked(config.n_layers).shape) for field, spec in table.items()}
     arrays, done = {}, 0
     try:
         for field, spec in table.items():
             progress(done / sum(sizes.values()), f"Loading {field.removeprefix('blocks.')}")
-            names = names_of(spec, config.n_layers)
-            stored = stacked(checkpoint, names)
-            shape = (len(names), *spec.shape) if "{layer}" in spec.name else spec.shape
-            arrays[field] = jax.device_put(stored.reshape(shape).astype(DTYPES[dtype], copy=False), place)
+            arrays[field] = _placed(checkpoint, spec, config.n_layers, DTYPES[dtype], place if mesh is None else mesh)
             done += sizes[field]
         jax.block_until_ready(arrays)
     except (MemoryError, RuntimeError) as error:
@@ -101,3 +108,21 @@ def load(
         raise ClearboxError(f"{checkpoint.reference} needs {needed:.1f} GB for its weights. {OUT_OF_MEMORY}") from None
     params = decode.FAMILIES[config.family].params(arrays)
     return LoadedModel(checkpoint.reference, checkpoint, config, params, tokenizer, dtype, place.platform)
+
+
+def _placed(
+    checkpoint: Checkpoint, spec: TensorSpec, n_layers: int, dtype: np.dtype, where: jax.Device | jax.sharding.Mesh
+) -> jax.Array:
+    """One parameter, on a device or split over a mesh."""
+    names, whole = names_of(spec, n_layers), spec.stacked(n_layers)
+    if not isinstance(where, jax.sharding.Mesh):
+        stored = stacked(checkpoint, names).reshape(whole.shape)
+        return jax.device_put(stored.astype(dtype, copy=False), where)
+    by_layer = len(whole.shape) - len(spec.shape)
+
+    def part(index: Any) -> np.ndarray:  # a slice for each axis
+        chosen = names[index[0]] if by_layer else names
+        rows = [read(checkpoint, name).reshape(spec.shape)[index[by_layer:]] for name in chosen]
+        return (np.stack(rows) if by_layer else rows[0]).astype(dtype, copy=False)
+
+    return jax.make_array_from_callback(whole.shape, named_sharding(whole, where), part)

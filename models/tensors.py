@@ -12,3 +12,9 @@ class TensorSpec(NamedTuple):
     name: str
     axes: tuple[str, ...]
     shape: tuple[int, ...]
+
+    def stacked(self, n_layers: int) -> "TensorSpec":
+        """The whole parameter: tensors of layers on a leading ``layer`` axis, others as they are."""
+        if "{layer}" not in self.name:
+            return self
+        return self._replace(axes=("layer", *self.axes), shape=(n_layers, *self.shape))

@@ -155,7 +155,8 @@ def _object(raw: bytes, path: Path, what: str) -> dict[str, Any]:
     return table
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder. Raises `CheckpointError` if there is none or it is damaged."""
     path = folder / "config.json"
     if not path.is_file():
         raise CheckpointError(
@@ -230,10 +231,14 @@ def _checkpoint(path: Path, reference: str, files: list[Path], revision: str | N
     headers = [read_header(file) for file in files]
     infos = [info for _, found in headers for info in found]
     folder = path if path.is_dir() else path.parent
-    config = char_names.config(path, infos, headers[0][0]) if char_names.is_char(infos) else _config(folder)
+    config = char_names.config(path, infos, headers[0][0]) if char_names.is_char(infos) else read_config(folder)
     if path.is_dir() and (path / INDEX).is_file() and files != [path / "model.safetensors"]:
         _check_index(path, infos)
     tensors, notes = by_canonical_name(infos)
+    return Checkpoint(reference, path, "safetensors", config, tensors, tokenizer_in(folder), revision, notes)
+
+
+def tokenizer_in(folder: Path) -> Path | None:
+    """The tokenizer that lies in a folder, if there is one."""
     names = ("tokenizer.json", "tokenizer.model")
-    tokenizer = next((folder / name for name in names if (folder / name).is_file()), None)
-    return Checkpoint(reference, path, "safetensors", config, tensors, tokenizer, revision, notes)
+    return next((folder / name for name in names if (folder / name).is_file()), None)

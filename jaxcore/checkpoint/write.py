@@ -1,8 +1,10 @@
-"""Writing safetensors files piece by piece, whole or not at all."""
+"""Writing files and folders whole or not at all; safetensors files piece by piece."""
 
 import json
 import math
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,6 +61,20 @@ def replaced(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_replaced(path: Path) -> Iterator[Path]:
+    """A name in a temporary folder beside ``path`` for a folder to be made, renamed to ``path`` at the end.
+
+    ``path`` must be absent or an empty folder. Whatever goes wrong, nothing else is left there.
+    """
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
+    try:
+        yield temporary / path.name
+        (temporary / path.name).rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _nbytes(entry: Entry) -> int:

@@ -3,6 +3,7 @@
 import json
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import torch  # noqa: E402
 
 from jaxcore import sampling  # noqa: E402
 from jaxcore.catalogue import open_reference  # noqa: E402
+from jaxcore.checkpoint import orbax  # noqa: E402
 from jaxcore.sample import generate, prefill  # noqa: E402
 from jaxcore.sampling import Settings  # noqa: E402
 from jaxcore.session import LoadedModel, load  # noqa: E402
@@ -160,14 +162,26 @@ def opening(model: LoadedModel) -> list[Row]:
         size = write_sparse(Path(folder))
         inspected = machine.alternated({"inspect": lambda: machine.command("inspect", folder)}, 3)["inspect"]
     opened = machine.alternated({"open": lambda: load(open_reference(MODEL, converted=True))}, 3)["open"]
+    orbax_rows = [row for dtype in ("float32", "bfloat16") for row in beside_safetensors(dtype)]
     whole = machine.alternated({"sample": lambda: machine.command(*sample)}, 1)["sample"]
     peak = machine.peak_memory(*sample)
     return [
         Row(f"open {model.reference}", f"{opened:.2f} s"),
+        *orbax_rows,
         Row(f"`sample {MODEL}`, 20 steps, whole command", f"{whole:.1f} s"),
         Row(f"`sample {MODEL}`, peak memory", f"{peak / 1e9:.2f} GB", target="2.5 GB"),
         Row(f"`inspect` of {size / 1e9:.0f} GB, whole command", f"{inspected:.2f} s", target="1 s"),
     ]
+
+
+def beside_safetensors(dtype: str) -> list[Row]:
+    """Loading the same float32 weights from Orbax and from safetensors: mapped, or all read and narrowed."""
+    source = open_reference(MODEL, converted=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made = orbax.write(source, Path(folder) / "orbax", progress=lambda *_: None)
+        paths = {"ours": made, "safetensors": source}
+        times = machine.alternated({name: partial(load, found, dtype=dtype) for name, found in paths.items()}, 5)
+    return against(f"load from Orbax as {dtype}", times, "0.5x")
 
 
 def write_sparse(folder: Path) -> int:

@@ -94,6 +94,37 @@ def test_inspect_counts_from_headers():
     assert found["config"]["window"] == 512
 
 
+def test_inspect_plans_for_a_mesh():
+    """Four heads, one key/value head, 18 layers, width 640, MLP 2048: over 2 x 4 devices, by hand."""
+    plan = result("inspect", "gemma3-270m", "--mesh", "2,4")["mesh"]
+    attention = 2 * 640 * 256 * (1 + 1)  # a query head of four and its output; the key/value head is whole
+    norms = 4 * 640 + 2 * 256
+    held = 262_144 * 640 // 4 + 18 * (attention + 3 * 640 * 2048 // 4 + norms) + 640
+    assert (plan["axes"], plan["devices"]) == ({"data": 2, "model": 4}, 8)
+    assert plan["bytes_per_device"] == {"float32": 4 * held, "bfloat16": 2 * held}
+    assert [(row["parameter"], row["axis"], row["size"]) for row in plan["replicated"]] == [
+        ("blocks.W_K", "n_kv_heads", 1),
+        ("blocks.W_V", "n_kv_heads", 1),
+    ]
+    (query,) = [row for row in plan["parameters"] if row["parameter"] == "blocks.W_Q"]
+    assert query["partition"] == [None, "model", None, None]
+    assert query["device_shape"] == [18, 1, 256, 640]
+
+
+def test_convert_writes_a_folder_that_opens_like_its_source(tmp_path):
+    converted = result("convert", "gemma3-270m", "--out", tmp_path / "made", "--dtype", "bfloat16")
+    assert converted["schema"] == "clearbox.convert/1"
+    assert (converted["out"], converted["tensors"]) == (str(tmp_path / "made"), 236)
+    assert converted["bytes"] == 2 * 268_098_176
+    assert converted["model"]["reference"] == "gemma3-270m"
+    assert converted["elapsed_s"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    found, source = result("inspect", tmp_path / "made"), result("inspect", "gemma3-270m")
+    assert (found["format"], found["config"], found["missing"]) == ("orbax", source["config"], [])
+    assert found["notes"] == source["notes"]
+    assert list(found["totals"]["by_dtype"]) == ["BF16"]
+
+
 def test_tokens_splits_without_special_tokens():
     found = result("tokens", "--text", "Bundesgesundheitsamt", "--tokenizer", "gemma3")
     (split,) = found["tokenizers"]
@@ -185,6 +216,10 @@ def test_ids_are_used_as_they_are(tmp_path):
         (["logits", "gemma3-270m", "--ids", "262144", "--out", "F"], "262144"),
         (["logits", "gemma3-270m", "--text", "x"], "--out"),
         (["tokens", "--text", "x", "--tokenizer", "no-such-one"], "no-such-one"),
+        (["inspect", "gemma3-270m", "--mesh", "2"], "--mesh is '2'"),
+        (["inspect", "gemma3-270m", "--mesh", "2,0"], "--mesh is '2,0'"),
+        (["convert", "gemma3-270m"], "--out"),
+        (["convert", "gemma3-270m", "--out", "models"], "models exists and is not an empty folder"),
         (["dance"], "dance"),
     ],
 )
@@ -209,7 +244,10 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sample", "--help"], ["models"], ["inspect", "gemma3-270m"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["sample", "--help"], ["models"], ["convert", "--help"], ["inspect", "gemma3-270m", "--mesh", "2,4"]],
+)
 def test_what_needs_no_model_does_not_wait_for_jax(arguments):
     script = "import sys, jaxcore.__main__ as m\ntry: m.main(sys.argv[1:])\nfinally: assert 'jax' not in sys.modules"
     done = subprocess.run(
