@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -115,4 +115,4 @@ def train(recipe: Recipe, cfg: Any, arrays: Arrays, streams: Mapping[str, np.nda
                       file=sys.stderr, flush=True)  # fmt: skip
                 seen = []
             manager.save(done, args=ocp.args.StandardSave(state), force=done == recipe.steps)
-    return {field: state.params[field] for field in arrays}
+    return cast(Arrays, state.params)
