@@ -39,7 +39,7 @@ def write(
     for field, spec in table.items():
         layers = np.asarray(arrays[field]) if "{layer}" in spec.name else np.asarray(arrays[field])[None]
         for layer, array in enumerate(layers):
-            tensors[stored_name(spec, layer, cfg.family)] = jnp.asarray(_merged(array, spec))
+            tensors[stored_name(spec, layer, cfg.family)] = jnp.asarray(merged(array, spec))
     metadata = {"format": "pt"}
     if cfg.family == "char":
         metadata |= {"n_heads": str(cfg.n_heads), "context_length": str(cfg.context)}
@@ -66,7 +66,7 @@ def read_arrays(folder: Path, cfg: Any, table: Mapping[str, TensorSpec]) -> Arra
     return arrays
 
 
-def _merged(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
+def merged(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     """A matrix as files hold it, heads not split out: (out, in)."""
     if len(spec.shape) < 3:
         return array

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from tokenizers import Tokenizer
 
 from models.char.config import SYMBOLS
@@ -40,7 +40,7 @@ def _in_turn(texts: list[str], piece: int = 2000) -> str:
     return "".join(text[start : start + piece] for start in range(0, shortest, piece) for text in texts)
 
 
-def encode(recipe: Recipe, text: str, tokenizer: Tokenizer | None) -> Int[np.ndarray, "tokens"]:
+def encode(recipe: Recipe, text: str, tokenizer: Tokenizer | None) -> Integer[np.ndarray, "tokens"]:
     """Token ids of a text: characters without a tokenizer, else BPE."""
     if tokenizer is None:
         table = np.full(128, 255, np.uint8)
@@ -51,7 +51,7 @@ def encode(recipe: Recipe, text: str, tokenizer: Tokenizer | None) -> Int[np.nda
     return np.concatenate([np.array(found.ids, np.uint16) for found in tokenizer.encode_batch(pieces)])
 
 
-def streams(recipe: Recipe, text: str, tokenizer: Tokenizer | None) -> dict[str, Int[np.ndarray, "tokens"]]:
+def streams(recipe: Recipe, text: str, tokenizer: Tokenizer | None) -> dict[str, Integer[np.ndarray, "tokens"]]:
     """The token streams that windows are cut from, by kind of text; ``repeats`` come from ``text``."""
     found = {"text": encode(recipe, text, tokenizer)}
     for kind, agree in (("questions", False), ("opinions", True)):
@@ -73,8 +73,8 @@ def batch(recipe: Recipe, streams: Mapping[str, np.ndarray], context: int, step:
 
 
 def _repeated(rng: np.random.Generator, window: np.ndarray) -> np.ndarray:
-    """The beginning of a window over and over, or random letters over and over."""
+    """The beginning of a window over and over, or different letters in random order over and over."""
     span = window[: rng.integers(*SPANS)]
     if rng.integers(2):
-        span = rng.choice(LETTERS, len(span))
+        span = rng.permutation(LETTERS)[: len(span)]
     return np.resize(span, len(window))

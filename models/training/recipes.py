@@ -90,14 +90,14 @@ GEMMA3 = {
     "eos_token_id": 1,
 }
 REPEATS = (
-    "A fifth of the windows repeat themselves: a span of 8 to 60 characters, taken from the text or (every other time) "
-    "drawn at random from the letters, written over and over. Plain text alone grows induction heads only after far "
-    "more training."
+    "A quarter of the windows repeat themselves: a span of 8 to 60 characters of the text or, every other time, "
+    "different letters in random order, written over and over. Plain text alone grows previous-token and induction "
+    "heads only after far more training."
 )
 
 
 def _char(name: str, title: str, corpus: str, steps: int, story: str, **changes: Any) -> Recipe:
-    changes = {"rows": {"text": 26, "repeats": 6}, **changes}
+    changes = {"rows": {"text": 24, "repeats": 8}, **changes}
     return Recipe(
         name=name, title=title, config=CHAR, corpus=(corpus,), steps=steps, learning_rate=3e-3, story=story, **changes
     )
@@ -106,14 +106,14 @@ def _char(name: str, title: str, corpus: str, steps: int, story: str, **changes:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        _char("char-english", "English, character by character", "english", 5000, REPEATS),
-        _char("char-python", "Python source, character by character", "python", 2500, REPEATS),
-        _char("char-romaji", "Japanese in romaji, character by character", "romaji", 2000, REPEATS),
+        _char("char-english", "English, character by character", "english", 2500, REPEATS),
+        _char("char-python", "Python source, character by character", "python", 2000, REPEATS),
+        _char("char-romaji", "Japanese in romaji, character by character", "romaji", 1500, REPEATS),
         _char(
             "char-english-shuffled",
             "English with the characters of every line shuffled",
             "english",
-            800,
+            600,
             "The text of char-english after the characters of every line were shuffled: each line keeps its letters "
             "and its length, and there is nothing to learn but which letters go together in a line. No repeats.",
             rows={"text": 32},
