@@ -21,6 +21,8 @@ PARTS = {
     "W_gate": "MLP",
     "W_up": "MLP",
     "W_down": "MLP",
+    "alpha_p": "MLP",
+    "alpha_n": "MLP",
 }
 """What each parameter is part of; the rest are norms."""
 
@@ -46,7 +48,7 @@ def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     family = family_of(checkpoint)
     config = family.config(checkpoint.config)
-    missing = problems(checkpoint, family.tensors(config).values(), config.n_layers)
+    missing = problems(checkpoint, family.tensors(config), config.n_layers)
     if checkpoint.tokenizer is None:
         missing.append("No tokenizer.json or tokenizer.model lies beside the weights: text cannot be read or written.")
     return {
@@ -94,7 +96,7 @@ def parameters_by_part(checkpoint: Checkpoint) -> dict[str, int]:
     config = family.config(checkpoint.config)
     sizes: Counter[str] = Counter()
     for field, spec in family.tensors(config).items():
-        copies = len(names_of(spec, config.n_layers))
+        copies = 0 if spec.optional else len(names_of(spec, config.n_layers))
         sizes[PARTS.get(field.removeprefix("blocks."), "norms")] += prod(spec.shape) * copies
     return dict(sizes)
 

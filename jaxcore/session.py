@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxcore.catalogue import Progress
-from jaxcore.checkpoint.store import Checkpoint, names_of, stacked
+from jaxcore.catalogue import Progress, parameters
+from jaxcore.checkpoint.store import Checkpoint, names_of, present, stacked
 from jaxcore.families import checked_config, family_of
 from jaxcore.tokenizer import Tokenizer, load_tokenizer, no_tokenizer
 from models import decode
@@ -40,7 +40,7 @@ def described(model: LoadedModel) -> dict[str, Any]:
     return {
         "reference": model.reference,
         "architecture": model.config.family,
-        "parameters": sum(x.size for x in {id(x): x for x in jax.tree.leaves(model.params)}.values()),
+        "parameters": parameters(model.checkpoint),
         "dtype": model.dtype,
         "device": model.device,
         "revision": model.checkpoint.revision,
@@ -78,7 +78,7 @@ def load(
     tokenizer = None
     if checkpoint.tokenizer is not None:
         tokenizer = load_tokenizer(checkpoint.tokenizer, checkpoint.config, checkpoint.reference)
-    table = family_of(checkpoint).tensors(config)
+    table = present(checkpoint, family_of(checkpoint).tensors(config), config.n_layers)
     sizes = {field: prod(spec.shape) * len(names_of(spec, config.n_layers)) for field, spec in table.items()}
     arrays, done = {}, 0
     try:
@@ -87,7 +87,8 @@ def load(
             names = names_of(spec, config.n_layers)
             stored = stacked(checkpoint, names)
             shape = (len(names), *spec.shape) if "{layer}" in spec.name else spec.shape
-            arrays[field] = jax.device_put(stored.reshape(shape).astype(DTYPES[dtype], copy=False), place)
+            kept = DTYPES[dtype if spec.shape else "float32"]
+            arrays[field] = jax.device_put(stored.reshape(shape).astype(kept, copy=False), place)
             done += sizes[field]
         jax.block_until_ready(arrays)
     except (MemoryError, RuntimeError) as error:

@@ -46,7 +46,7 @@ def checkpoint(saved):
 
 def found(checkpoint, **changed):
     config = from_hf({**checkpoint.config, "layer_types": None, **changed})
-    return problems(checkpoint, tensor_table(config).values(), config.n_layers)
+    return problems(checkpoint, tensor_table(config), config.n_layers)
 
 
 def test_a_complete_checkpoint_has_no_problems(checkpoint):
@@ -92,4 +92,4 @@ def test_a_tied_model_may_store_its_head(checkpoint):
 def test_resolve_raises_what_problems_finds(checkpoint):
     config = from_hf({**checkpoint.config, "hidden_size": 65})
     with pytest.raises(CheckpointError, match=r"do not fit the configuration\. Of another shape: embed_tokens"):
-        resolve(checkpoint, tensor_table(config).values(), config.n_layers)
+        resolve(checkpoint, tensor_table(config), config.n_layers)
