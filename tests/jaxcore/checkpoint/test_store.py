@@ -69,8 +69,8 @@ def test_missing_misshapen_and_superfluous_tensors_are_each_a_sentence(checkpoin
 
 @pytest.mark.parametrize("layers", [6, 8, 10**9])
 def test_a_wrong_layer_count_is_one_sentence(checkpoint, layers):
-    tensors = tensor_table(from_hf({**checkpoint.config, "layer_types": None})).values()
-    assert problems(checkpoint, tensors, layers) == [f"The configuration says {layers} layers, the file holds 7."]
+    table = tensor_table(from_hf({**checkpoint.config, "layer_types": None}))
+    assert problems(checkpoint, table, layers) == [f"The configuration says {layers} layers, the file holds 7."]
 
 
 def test_the_wrong_head_count_is_seen_in_the_shapes(checkpoint):
