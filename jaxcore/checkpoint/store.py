@@ -84,7 +84,7 @@ def read(checkpoint: Checkpoint, name: str) -> np.ndarray:
     """
     info = _info(checkpoint, name)
     if checkpoint.format == "gguf":
-        from jaxcore.checkpoint.gguf import pieces  # imports this module
+        from jaxcore.checkpoint.gguf_file import pieces  # imports this module
 
         return np.concatenate(list(pieces(info))).reshape(info.shape)
     return _mapped(info, info.shape)

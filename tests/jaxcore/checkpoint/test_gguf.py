@@ -10,7 +10,8 @@ import sentencepiece
 from gguf.constants import GGMLQuantizationType
 
 from jaxcore.catalogue import open_reference, ready
-from jaxcore.checkpoint.gguf import converted_copy, open_file, read_header
+from jaxcore.checkpoint.gguf import converted_copy, open_file
+from jaxcore.checkpoint.gguf_file import read_header
 from jaxcore.checkpoint.store import read, resolve, stacked
 from models.errors import CheckpointError, ConfigError
 from models.gemma3.config import Rope, from_hf
@@ -96,7 +97,7 @@ def test_the_query_scale_of_the_27b_is_not_its_head_dim(model, tmp_path):
 
 def test_another_architecture_is_refused_by_name(model, tmp_path):
     tiny.write_gguf(tmp_path / "x.gguf", tiny.arrays(model), architecture="llama")
-    with pytest.raises(ConfigError, match="architecture 'llama'; supported: gemma3"):
+    with pytest.raises(ConfigError, match="architecture 'llama'; supported: gemma3, apertus"):
         open_file(tmp_path / "x.gguf")
 
 
