@@ -85,14 +85,14 @@ def _scaling(
 def _llama3(divided: np.ndarray, base: float, head_dim: int) -> Rope | None:
     """The rotary embedding whose frequencies are divided so, if there is one; the low band's edge is taken as 1."""
     factor = float(divided.max())
-    if not (0 < divided.min() and 1 < factor < np.inf and 1 < base < np.inf):
+    if not (divided.min() > 0 and 1 < factor < np.inf and 1 < base < np.inf):
         return None
     plain = inverse_frequencies(Rope(base=base), head_dim)
     kept = (1 / divided - 1 / factor) / (1 - 1 / factor)
     tried = [USUAL]
     between = (kept > CLOSE) & (kept < 1 - CLOSE)
     if between.sum() > 1:  # points on the line from one band to the other
-        slope, start = np.polyfit(plain[between], kept[between], 1)
+        slope, start = np.polyfit(plain[between], kept[between], 1).tolist()
         if slope > 0 > start:
             tried.append(Bands(original=round(-2 * pi * slope / start), low=1.0, high=round(1 - 1 / start, 4)))
     for bands in tried:
@@ -103,9 +103,10 @@ def _llama3(divided: np.ndarray, base: float, head_dim: int) -> Rope | None:
 
 
 def scalars(metadata: Metadata) -> dict[str, TensorInfo]:
-    """xIELU's scalars, each a tensor at its place among the metadata. They hold what Hugging Face's files do."""
+    """xIELU's scalars, each a tensor at its place among the metadata, shaped as in Hugging Face's files."""
     layers, tensors = metadata.number("block_count"), {}
-    for field in ("alpha_p", "alpha_n", "beta", "eps"):
+    shapes: dict[str, tuple[int, ...]] = {"alpha_p": (1,), "alpha_n": (1,), "beta": (), "eps": ()}
+    for field, shape in shapes.items():
         numbers = metadata.values.get(f"xielu.{field}")
         if numbers is None and field in ("beta", "eps"):
             continue
@@ -118,7 +119,7 @@ def scalars(metadata: Metadata) -> dict[str, TensorInfo]:
         size = np.dtype(numbers.kind).itemsize
         for i in range(len(numbers)):
             stored = f"xielu.{field}[{i}]"
-            info = TensorInfo(stored, (1,), f"F{8 * size}", size, metadata.path, numbers.offset + size * i)
+            info = TensorInfo(stored, shape, f"F{8 * size}", size, metadata.path, numbers.offset + size * i)
             tensors[f"layers.{i}.mlp.act_fn.{field}"] = info
     return tensors
 

@@ -188,7 +188,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], list[TensorInfo]]:
 
 def pieces(info: TensorInfo) -> Iterator[np.ndarray]:
     """A tensor's rows as exact float32, some at a time: ``[rows, width]``."""
-    rows, width = prod(info.shape[:-1]), info.shape[-1]
+    rows, width = prod(info.shape[:-1]), prod(info.shape[-1:])
     row_bytes = info.nbytes // rows
     step = max(1, CHUNK // width)
     for begin in range(0, rows, step):
