@@ -11,11 +11,10 @@ from typing import Any
 import models
 from jaxcore.checkpoint import gguf, hub, orbax, safetensors
 from jaxcore.checkpoint.paths import cache_folder
-from jaxcore.checkpoint.store import Checkpoint
+from jaxcore.checkpoint.store import Checkpoint, names_of
 from jaxcore.checkpoint.write import replaced
 from jaxcore.families import checked_config, family_of
 from models.errors import CheckpointError, ClearboxError, InputError
-from models.gemma3.config import DEFAULTS as GEMMA3_DEFAULTS
 
 Progress = Callable[[float, str], None]
 SUPPORTED = (
@@ -123,9 +122,14 @@ def list_models(root: Path | None = None) -> list[dict[str, Any]]:
 
 
 def parameters(checkpoint: Checkpoint) -> int:
-    """Parameters of the text model; a tied output head counts once even if it is stored twice."""
-    tied = family_of(checkpoint).config(checkpoint.config).tied
-    return sum(t.parameters for name, t in checkpoint.tensors.items() if not (tied and name == "lm_head.weight"))
+    """Parameters of the text model; a tied output head counts once even if it is stored twice, constants not at all."""
+    family = family_of(checkpoint)
+    config = family.config(checkpoint.config)
+    constants = [spec for spec in family.tensors(config).values() if spec.optional]
+    uncounted = {name for spec in constants for name in names_of(spec, config.n_layers)}
+    if config.tied:
+        uncounted.add("lm_head.weight")
+    return sum(info.parameters for name, info in checkpoint.tensors.items() if name not in uncounted)
 
 
 def _located(reference: str, progress: Progress) -> Checkpoint:
@@ -201,19 +205,13 @@ def _assembled(entry: Packaged, progress: Progress) -> Path:
 
 
 def _filled_in(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """A note on what config.json leaves to the architecture's defaults (only Gemma 3 has any)."""
-    outer = checkpoint.config
-    text = {**outer, **outer.get("text_config", {})}
-    told = {key for key, value in text.items() if value is not None}
-    if "rope_parameters" in told:
-        told |= {"rope_theta", "rope_local_base_freq"}
-    if told & {"layer_types", "_sliding_window_pattern"}:
-        told.add("sliding_window_pattern")
-    filled = {key: value for key, value in GEMMA3_DEFAULTS.items() if key not in told}
+    """A note on what config.json leaves to the architecture's defaults."""
+    family = family_of(checkpoint)
+    filled = family.filled_in(checkpoint.config)
     if not filled:
         return ()
     values = ", ".join(f"{key} = {value}" for key, value in filled.items())
-    return (f"config.json leaves these out, so Gemma 3's defaults (as in transformers) are used: {values}.",)
+    return (f"config.json leaves these out, so {family.title}'s defaults (as in transformers) are used: {values}.",)
 
 
 def _stored_twice(checkpoint: Checkpoint) -> tuple[str, ...]:

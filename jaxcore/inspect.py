@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from jaxcore.catalogue import parameters
-from jaxcore.checkpoint.store import Checkpoint, names_of, problems
+from jaxcore.checkpoint.store import Checkpoint, names_of, present, problems
 from jaxcore.families import family_of
 from models.sharding import MESH_AXES, RULES, partition, shard_shape
 
@@ -25,6 +25,8 @@ PARTS = {
     "W_gate": "MLP",
     "W_up": "MLP",
     "W_down": "MLP",
+    "alpha_p": "MLP",
+    "alpha_n": "MLP",
 }
 """What each parameter is part of; the rest are norms."""
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -52,7 +54,7 @@ def inspect(checkpoint: Checkpoint) -> dict[str, Any]:
     """
     family = family_of(checkpoint)
     config = family.config(checkpoint.config)
-    missing = problems(checkpoint, family.tensors(config).values(), config.n_layers)
+    missing = problems(checkpoint, family.tensors(config), config.n_layers)
     tokenizer = _tokenizer_kind(checkpoint)
     if config.vocab == 0:
         missing.append("Embeddings and output layer: this file holds blocks only, so it cannot read or write.")
@@ -109,7 +111,7 @@ def device_plan(checkpoint: Checkpoint, sizes: Sequence[int]) -> dict[str, Any]:
     config = family.config(checkpoint.config)
     mesh: dict[str, int] = dict(zip(MESH_AXES, sizes, strict=True))
     rows, replicated, held = [], [], 0
-    for field, tensor in family.tensors(config).items():
+    for field, tensor in present(checkpoint, family.tensors(config), config.n_layers).items():
         spec = tensor.stacked(config.n_layers)
         split = partition(spec.axes, spec.shape, mesh)
         shard = shard_shape(spec.shape, split, mesh)
@@ -147,7 +149,7 @@ def parameters_by_part(checkpoint: Checkpoint) -> dict[str, int]:
     config = family.config(checkpoint.config)
     sizes: Counter[str] = Counter()
     for field, spec in family.tensors(config).items():
-        copies = len(names_of(spec, config.n_layers))
+        copies = 0 if spec.optional else len(names_of(spec, config.n_layers))
         sizes[PARTS.get(field.removeprefix("blocks."), "norms")] += prod(spec.shape) * copies
     return dict(sizes)
 

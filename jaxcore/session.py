@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxcore.catalogue import Progress
-from jaxcore.checkpoint.store import Checkpoint, names_of, read, stacked
+from jaxcore.catalogue import Progress, parameters
+from jaxcore.checkpoint.store import Checkpoint, names_of, present, read, stacked
 from jaxcore.families import checked_config, family_of
 from jaxcore.tokenizer import Tokenizer, no_tokenizer
 from jaxcore.tokens import tokenizer_of
@@ -43,7 +43,7 @@ def described(model: LoadedModel) -> dict[str, Any]:
     return {
         "reference": model.reference,
         "architecture": model.config.family,
-        "parameters": sum(x.size for x in {id(x): x for x in jax.tree.leaves(model.params)}.values()),
+        "parameters": parameters(model.checkpoint),
         "dtype": model.dtype,
         "device": model.device,
         "revision": model.checkpoint.revision,
@@ -92,13 +92,14 @@ def load(
             "layer, so it cannot read or write text. Its weights can be analysed all the same."
         )
     tokenizer = tokenizer_of(checkpoint)
-    table = family_of(checkpoint).tensors(config)
+    table = present(checkpoint, family_of(checkpoint).tensors(config), config.n_layers)
     sizes = {field: prod(spec.stacked(config.n_layers).shape) for field, spec in table.items()}
     arrays, done = {}, 0
     try:
         for field, spec in table.items():
             progress(done / sum(sizes.values()), f"Loading {field.removeprefix('blocks.')}")
-            arrays[field] = _placed(checkpoint, spec, config.n_layers, DTYPES[dtype], place if mesh is None else mesh)
+            kept = DTYPES[dtype if spec.shape else "float32"]
+            arrays[field] = _placed(checkpoint, spec, config.n_layers, kept, place if mesh is None else mesh)
             done += sizes[field]
         jax.block_until_ready(arrays)
     except (MemoryError, RuntimeError) as error:

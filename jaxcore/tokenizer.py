@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxcore.checkpoint.gguf import read_header, sentencepiece_model
+from jaxcore.checkpoint.gguf_file import read_header
+from jaxcore.checkpoint.gguf_tokenizer import byte_level_bpe, is_byte_level, sentencepiece_model
 from jaxcore.checkpoint.safetensors import read_json
 from models.errors import CheckpointError, ClearboxError, InputError
 
@@ -108,7 +109,7 @@ def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> T
         no_tokenizer(name)
     try:
         config = {**config, "generation_config": _generation_config(path)}
-        tokenizer = (_from_json if path.suffix == ".json" else _from_sentencepiece)(path, config, name)
+        tokenizer = OPENERS.get(path.suffix, _from_sentencepiece)(path, config, name)
     except ClearboxError:
         raise
     except Exception as error:  # the libraries raise bare exceptions
@@ -158,13 +159,17 @@ def _stop_ids(config: Mapping[str, Any], *found: int | None) -> frozenset[int]:
     return frozenset(i for i in flat if isinstance(i, int))
 
 
-def _from_sentencepiece(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
+def _from_gguf(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
+    metadata, _ = read_header(path)
+    if is_byte_level(metadata):
+        return from_library(byte_level_bpe(path, metadata), "BPE", True, config, name)
+    return _from_sentencepiece(path, config, name, sentencepiece_model(path, metadata))
+
+
+def _from_sentencepiece(path: Path, config: Mapping[str, Any], name: str, proto: bytes | None = None) -> Tokenizer:
     from sentencepiece import SentencePieceProcessor
 
-    if path.suffix == ".gguf":
-        model = SentencePieceProcessor(model_proto=sentencepiece_model(path, read_header(path)[0]))
-    else:
-        model = SentencePieceProcessor(model_file=str(path))
+    model = SentencePieceProcessor(model_proto=proto) if proto else SentencePieceProcessor(model_file=str(path))
     names = model.id_to_piece(list(range(model.vocab_size())))
     control = [i for i in range(len(names)) if model.is_control(i) or model.is_unknown(i)]
     by_name = {names[i]: i for i in control}
@@ -196,11 +201,21 @@ def _from_sentencepiece(path: Path, config: Mapping[str, Any], name: str) -> Tok
 def _from_json(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
     from tokenizers import Tokenizer as Library
 
-    library = Library.from_file(str(path))
     description = json.loads(path.read_text("utf-8"))
-    if description["model"]["type"] == "WordPiece":
+    library = Library.from_file(str(path))
+    kind = description["model"]["type"]
+    if kind == "WordPiece":
         raise CheckpointError(f"{path}: a WordPiece tokenizer changes the text, so its tokens have no exact bytes.")
     byte_level = '"ByteLevel"' in json.dumps(description.get("decoder"))
+    return from_library(library, kind, byte_level, config, name)
+
+
+OPENERS = {".json": _from_json, ".gguf": _from_gguf}
+"""By ending; a file of any other is SentencePiece's."""
+
+
+def from_library(library: Any, kind: str, byte_level: bool, config: Mapping[str, Any], name: str) -> Tokenizer:
+    """A tokenizer of the ``tokenizers`` library; ``byte_level`` says how its vocabulary spells bytes."""
     added = library.get_added_tokens_decoder()
     special = {i: token.content for i, token in added.items() if token.special}
     alphabet = {character: byte for byte, character in _byte_alphabet().items()}
@@ -221,7 +236,7 @@ def _from_json(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
         bos = by_name.get("<bos>", by_name.get("<s>"))
     return Tokenizer(
         name=name,
-        kind=f"{description['model']['type']} ({'byte level' if byte_level else 'tokenizer.json'})",
+        kind=f"{kind} ({'byte level' if byte_level else 'tokenizer.json'})",
         pieces=tuple(as_bytes(library.id_to_token(i) or "", i) for i in range(size)),
         control=frozenset(special),
         bos=bos,

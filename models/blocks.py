@@ -3,7 +3,7 @@
 Arithmetic is float32 throughout; only weights may be stored narrower (`project`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from models.rotary import Rope, inverse_frequencies
 from models.shapes import Mask, Positions
 
 
@@ -68,12 +69,29 @@ def causal_mask(query: Int[Array, "query"], key: Int[Array, "key"], window: Int[
     return (offset >= 0) & (offset < window) & (key >= 0)[None, :]
 
 
+class Layer(NamedTuple):
+    """What differs between layers besides their weights: how far each sees, and how fast it rotates."""
+
+    window: Int[Array, "*layer"]
+    inv_freq: Float[Array, "*layer half"]
+
+
+def layers(windows: Sequence[int], ropes: Sequence[Rope], head_dim: int) -> Layer:
+    """The windows and rotary frequencies of all layers, stacked."""
+    inv_freq = np.stack([inverse_frequencies(rope, head_dim) for rope in ropes])
+    return Layer(jnp.array(windows, jnp.int32), jnp.array(inv_freq, jnp.float32))
+
+
 class Keys(NamedTuple):
     """Keys and values with the position of each; position -1 marks an empty slot."""
 
     k: Float[Array, "n_kv_heads key head_dim"]
     v: Float[Array, "n_kv_heads key head_dim"]
     positions: Int[Array, "key"]
+
+
+Attend = Callable[[Any, Keys], tuple[Float[Array, "seq n_heads head_dim"], Float[Array, "n_heads seq key"] | None]]
+"""From queries and new keys to the per-head result ``z`` and the pattern."""
 
 
 def each(f: Callable, *args: Any) -> Any:
@@ -149,3 +167,20 @@ def mlp(
 ) -> Float[Array, "seq d_model"]:
     """An MLP with one hidden layer and no gate."""
     return project(activation(project(x, W_up)), W_down)
+
+
+def xielu(
+    x: Float[Array, "*rows d_mlp"],
+    alpha_p: Float[Array, ""],
+    alpha_n: Float[Array, ""],
+    beta: Float[Array, ""],
+    eps: Float[Array, ""],
+) -> Float[Array, "*rows d_mlp"]:
+    """xIELU: quadratic above 0, exponential below (Huang and Schlag 2024, arXiv 2411.13010).
+
+    The slopes are softplus(``alpha_p``) and ``beta`` + softplus(``alpha_n``). ``eps``, just below 0, is the largest
+    number whose exponential is taken, so that xielu(0) is not quite 0, as in ``transformers``' ``XIELUActivation``.
+    """
+    above = jax.nn.softplus(alpha_p) * jnp.square(x)
+    below = (beta + jax.nn.softplus(alpha_n)) * (jnp.expm1(jnp.minimum(x, eps)) - x)
+    return jnp.where(x > 0, above, below) + beta * x

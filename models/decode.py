@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from models.apertus import model as apertus
 from models.blocks import Keys, attention, by_position
 from models.cache import KVCache, append, empty_cache, ring_of_layer
 from models.char import model as char
@@ -22,7 +23,7 @@ from models.gemma3 import model as gemma3
 from models.shapes import Logits, Positions, Resid
 from models.trace import Trace
 
-FAMILIES: dict[str, ModuleType] = {"gemma3": gemma3, "char": char}
+FAMILIES: dict[str, ModuleType] = {"gemma3": gemma3, "apertus": apertus, "char": char}
 """Families that can run. Each module has ``params``, ``embed``, ``block``, ``layers`` and ``unembed``."""
 
 

@@ -5,6 +5,8 @@ from jaxcore import runtime
 runtime.prepare()  # before anything imports JAX
 
 from collections.abc import Callable  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 
@@ -14,14 +16,17 @@ from tests.reference import gemma3  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def make(tmp_path_factory) -> Callable[..., tuple[gemma3.Reference, LoadedModel]]:
-    """Makes a tiny model with the given changes to its configuration, once a session; gives both sides of it."""
+def make(tmp_path_factory) -> Callable[..., tuple[Any, LoadedModel]]:
+    """Makes a tiny model with the given changes to its configuration, once a session; gives both sides of it.
+
+    It is a Gemma 3 unless the module of another family's reference comes first.
+    """
     made = {}
 
-    def make(**changes):
-        key = repr(sorted(changes.items()))
+    def make(source: ModuleType = gemma3, /, **changes):
+        key = source.__name__ + repr(sorted(changes.items()))
         if key not in made:
-            reference = gemma3.make(**changes)
+            reference = source.make(**changes)
             made[key] = reference, gemma3.opened(reference, tmp_path_factory.mktemp("tiny"))
         return made[key]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxcore import __version__
 from jaxcore.checkpoint.safetensors import MAX_RANK, read_config, read_json, tokenizer_in
-from jaxcore.checkpoint.store import DTYPES, Checkpoint, TensorInfo, names_of, read
+from jaxcore.checkpoint.store import DTYPES, Checkpoint, TensorInfo, names_of, present, read
 from jaxcore.checkpoint.write import folder_replaced
 from jaxcore.families import checked_config, family_of
 from models.errors import CheckpointError, InputError
@@ -196,7 +196,7 @@ def write(
     be written.
     """
     config, folder = checked_config(checkpoint), folder.resolve()
-    table = family_of(checkpoint).tensors(config)
+    table = present(checkpoint, family_of(checkpoint).tensors(config), config.n_layers)
     tree = {field: _parameter(checkpoint, spec, config.n_layers, dtype) for field, spec in table.items()}
     size = sum(parameter.nbytes for parameter in tree.values())
     refuse_target(folder, size)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -84,7 +84,7 @@ def read(checkpoint: Checkpoint, name: str) -> np.ndarray:
     """
     info = _info(checkpoint, name)
     if checkpoint.format == "gguf":
-        from jaxcore.checkpoint.gguf import pieces  # imports this module
+        from jaxcore.checkpoint.gguf_file import pieces  # imports this module
 
         return np.concatenate(list(pieces(info))).reshape(info.shape)
     return _mapped(info, info.shape)
@@ -107,8 +107,8 @@ def stacked(checkpoint: Checkpoint, names: Sequence[str]) -> np.ndarray:
         return _mapped(first, (len(infos), *first.shape))
     dtypes = [np.dtype(np.float32) if checkpoint.format == "gguf" else DTYPES[info.dtype] for info in infos]
     out = np.empty((len(infos), *first.shape), np.result_type(*dtypes))
-    for row, name in zip(out, names, strict=True):
-        row[...] = read(checkpoint, name)
+    for i, name in enumerate(names):
+        out[i] = read(checkpoint, name)
     return out
 
 
@@ -133,7 +133,16 @@ def names_of(spec: TensorSpec, n_layers: int) -> tuple[str, ...]:
     return tuple(spec.name.format(layer=i) for i in range(n_layers))
 
 
-def resolve(checkpoint: Checkpoint, table: Iterable[TensorSpec], n_layers: int) -> None:
+def present(checkpoint: Checkpoint, table: Mapping[str, TensorSpec], n_layers: int) -> dict[str, TensorSpec]:
+    """The entries of a tensor table without optional ones of which the checkpoint holds nothing."""
+    return {
+        field: spec
+        for field, spec in table.items()
+        if not spec.optional or any(name in checkpoint.tensors for name in names_of(spec, n_layers))
+    }
+
+
+def resolve(checkpoint: Checkpoint, table: Mapping[str, TensorSpec], n_layers: int) -> None:
     """Check that the checkpoint holds what the table asks for and nothing else; raise `CheckpointError` otherwise."""
     found = problems(checkpoint, table, n_layers)
     if found:
@@ -143,15 +152,16 @@ def resolve(checkpoint: Checkpoint, table: Iterable[TensorSpec], n_layers: int) 
         )
 
 
-def problems(checkpoint: Checkpoint, table: Iterable[TensorSpec], n_layers: int) -> list[str]:
+def problems(checkpoint: Checkpoint, table: Mapping[str, TensorSpec], n_layers: int) -> list[str]:
     """What `resolve` objects to, a sentence for each kind; empty if the checkpoint is complete.
 
     A tensor fits if its shape is the table's, or the table's with adjacent axes merged (heads not yet split out).
     """
-    tensors, specs = checkpoint.tensors, list(table)
+    tensors = checkpoint.tensors
     layers = {match[1] for name in tensors if (match := re.match(r"layers\.(\d+)\.", name))}
     # A wrong layer count is one sentence, not thousands; and the work stays bounded whatever the config says.
     checked = min(n_layers, len(layers))
+    specs = present(checkpoint, table, checked).values()
     expected = {name: spec.shape for spec in specs for name in names_of(spec, checked)}
     sentences = []
     if len(layers) != n_layers:

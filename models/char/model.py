@@ -4,14 +4,14 @@ GPT-2's block (Radford et al. 2019) without biases in its matrices: LayerNorm be
 positions, a ReLU MLP, an untied output layer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.blocks import Keys, layer_norm, mlp, project
+from models.blocks import Attend, Keys, layer_norm, mlp, project
 from models.char.config import Config
 from models.shapes import Logits, Positions, Resid
 from models.trace import Trace
@@ -54,9 +54,6 @@ class Layer(NamedTuple):
     """What differs between layers besides their weights: nothing but the form that decoding asks for."""
 
     window: Int[Array, "*layer"]
-
-
-Attend = Callable[..., tuple[Float[Array, "seq n_heads head_dim"], Float[Array, "n_heads seq key"]]]
 
 
 def layers(cfg: Config) -> Layer:

@@ -1,21 +1,12 @@
 """Gemma 3's configuration, from a ``config.json``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from models.errors import ConfigError
-
-UNLIMITED = 2**30
-"""The window of a layer that sees every earlier token."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rope:
-    """A rotary embedding: its base, and the factor by which linear scaling stretches positions."""
-
-    base: float
-    factor: float = 1.0
+from models.fields import Fields
+from models.rotary import Rope, read_rope
+from models.windows import UNLIMITED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +37,10 @@ class Config:
     context_slides = False
 
     def __post_init__(self) -> None:
-        if self.n_heads % self.n_kv_heads:
-            raise ConfigError(
-                f"Gemma 3 config: {self.n_heads} heads cannot share {self.n_kv_heads} key/value heads evenly; "
-                "check num_attention_heads and num_key_value_heads."
-            )
-        if self.head_dim % 2:
-            raise ConfigError(f"Gemma 3 config: head_dim is {self.head_dim}; rotary embeddings need an even number.")
+        FIELDS.check_heads(self.n_heads, self.n_kv_heads, self.head_dim)
         if len(self.is_global) != self.n_layers:
-            raise ConfigError(
-                f"Gemma 3 config: layer_types has {len(self.is_global)} entries for {self.n_layers} layers; "
-                "they must agree."
+            raise FIELDS.error(
+                f"layer_types has {len(self.is_global)} entries for {self.n_layers} layers; they must agree."
             )
 
     @property
@@ -89,27 +73,7 @@ DEFAULTS: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh",
 }
 LAYER_TYPES = {"full_attention": True, "sliding_attention": False}
-MOST_LAYERS = 10_000
-
-KINDS: dict[type, tuple[str, Callable[[Any], bool]]] = {
-    int: ("a whole number above 0", lambda v: type(v) is int and 0 < v < 2**31),
-    float: ("a number above 0", lambda v: type(v) in (int, float) and 0 < v < 1e30),
-    bool: ("true or false", lambda v: type(v) is bool),
-    dict: ("a table", lambda v: isinstance(v, Mapping)),
-    list: ("a list", lambda v: isinstance(v, list | tuple)),
-}
-"""What a field may be, in words and as a test."""
-
-
-def _get(values: Mapping[str, Any], field: str, kind: type, default: Any = None) -> Any:
-    """A field, or ``default``, or Gemma 3's own; `ConfigError` if it is not of its kind. A null counts as absent."""
-    value = values.get(field)
-    if value is None:
-        value = DEFAULTS.get(field, kind()) if default is None else default
-    words, fits = KINDS[kind]
-    if not fits(value):
-        raise ConfigError(f"Gemma 3 config: {field} is {repr(value)[:80]}; it must be {words}.")
-    return kind(value)
+FIELDS = Fields("Gemma 3", DEFAULTS)
 
 
 def from_hf(config: Mapping[str, Any]) -> Config:
@@ -119,66 +83,72 @@ def from_hf(config: Mapping[str, Any]) -> Config:
     ``rope_parameters``, flat or by layer type). Raises `ConfigError` for a field that is not of its kind, and for
     Gemma 3 variants that we do not run.
     """
-    inner = _get(config, "text_config", dict)
+    inner = FIELDS.get(config, "text_config", dict)
     text = {k: v for part in (config, inner) for k, v in part.items() if v is not None}
     _refuse_variants(text)
     local, wide = _ropes(text)
     is_global = _layer_types(text)
     return Config(
-        vocab=_get(text, "vocab_size", int),
-        d_model=_get(text, "hidden_size", int),
-        n_layers=_get(text, "num_hidden_layers", int),
-        n_heads=_get(text, "num_attention_heads", int),
-        n_kv_heads=_get(text, "num_key_value_heads", int),
-        head_dim=_get(text, "head_dim", int),
-        d_mlp=_get(text, "intermediate_size", int),
-        window=_get(text, "sliding_window", int),
-        context=_get(text, "max_position_embeddings", int),
-        query_scalar=_get(text, "query_pre_attn_scalar", float),
-        norm_eps=_get(text, "rms_norm_eps", float),
+        vocab=FIELDS.get(text, "vocab_size", int),
+        d_model=FIELDS.get(text, "hidden_size", int),
+        n_layers=FIELDS.get(text, "num_hidden_layers", int),
+        n_heads=FIELDS.get(text, "num_attention_heads", int),
+        n_kv_heads=FIELDS.get(text, "num_key_value_heads", int),
+        head_dim=FIELDS.get(text, "head_dim", int),
+        d_mlp=FIELDS.get(text, "intermediate_size", int),
+        window=FIELDS.get(text, "sliding_window", int),
+        context=FIELDS.get(text, "max_position_embeddings", int),
+        query_scalar=FIELDS.get(text, "query_pre_attn_scalar", float),
+        norm_eps=FIELDS.get(text, "rms_norm_eps", float),
         rope_local=local,
         rope_global=wide,
         is_global=is_global,
-        tied=_get(text, "tie_word_embeddings", bool),
+        tied=FIELDS.get(text, "tie_word_embeddings", bool),
     )
 
 
 def _refuse_variants(text: Mapping[str, Any]) -> None:
     activation = text.get("hidden_activation", DEFAULTS["hidden_activation"])
     if activation != "gelu_pytorch_tanh":
-        raise ConfigError(f"Gemma 3 config: hidden_activation is {activation!r}; only gelu_pytorch_tanh is supported.")
+        raise FIELDS.error(f"hidden_activation is {activation!r}; only gelu_pytorch_tanh is supported.")
     for key in ("attn_logit_softcapping", "final_logit_softcapping", "attention_bias", "use_bidirectional_attention"):
         if text.get(key):
-            raise ConfigError(f"Gemma 3 config: {key} is {text[key]!r}; this variant of Gemma 3 is not supported.")
+            raise FIELDS.error(f"{key} is {text[key]!r}; this variant of Gemma 3 is not supported.")
 
 
 def _layer_types(text: Mapping[str, Any]) -> tuple[bool, ...]:
     """Whether each layer is global."""
-    n_layers = _get(text, "num_hidden_layers", int)
-    if n_layers > MOST_LAYERS:
-        raise ConfigError(f"Gemma 3 config: num_hidden_layers is {n_layers:,}; at most {MOST_LAYERS:,} are supported.")
+    n_layers = FIELDS.check_layers(FIELDS.get(text, "num_hidden_layers", int))
     if "layer_types" not in text:
-        every = _get(text, "_sliding_window_pattern", int, default=_get(text, "sliding_window_pattern", int))
+        every = FIELDS.get(
+            text, "_sliding_window_pattern", int, default=FIELDS.get(text, "sliding_window_pattern", int)
+        )
         return tuple((i + 1) % every == 0 for i in range(n_layers))
-    types = _get(text, "layer_types", list)
+    types = FIELDS.get(text, "layer_types", list)
     unknown = [t for t in types if t not in list(LAYER_TYPES)]
     if unknown:
-        raise ConfigError(f"Gemma 3 config: layer_types holds {unknown[0]!r}; known are {', '.join(LAYER_TYPES)}.")
+        raise FIELDS.error(f"layer_types holds {unknown[0]!r}; known are {', '.join(LAYER_TYPES)}.")
     return tuple(LAYER_TYPES[t] for t in types)
 
 
 def _ropes(text: Mapping[str, Any]) -> tuple[Rope, Rope]:
     """The rotary embedding of local and of global layers."""
-    by_type = _get(text, "rope_parameters", dict)
+    by_type = FIELDS.get(text, "rope_parameters", dict)
     if not by_type.keys() & LAYER_TYPES.keys():  # flat: the global layers' own; local layers are never scaled
-        by_type = {"full_attention": by_type or _get(text, "rope_scaling", dict)}
-    local = _rope(_get(by_type, "sliding_attention", dict), _get(text, "rope_local_base_freq", float))
-    return local, _rope(_get(by_type, "full_attention", dict), _get(text, "rope_theta", float))
+        by_type = {"full_attention": by_type or FIELDS.get(text, "rope_scaling", dict)}
+    kinds = ("default", "linear")
+    local, wide = (FIELDS.get(by_type, kind, dict) for kind in ("sliding_attention", "full_attention"))
+    return (
+        read_rope(FIELDS, local, FIELDS.get(text, "rope_local_base_freq", float), kinds),
+        read_rope(FIELDS, wide, FIELDS.get(text, "rope_theta", float), kinds),
+    )
 
 
-def _rope(settings: Mapping[str, Any], base: float) -> Rope:
-    kind = settings.get("rope_type", settings.get("type", "default"))
-    if kind not in ("default", "linear"):
-        raise ConfigError(f"Gemma 3 config: rotary scaling of type {kind!r} is not supported; default and linear are.")
-    factor = _get(settings, "factor", float, default=1.0) if kind == "linear" else 1.0
-    return Rope(base=_get(settings, "rope_theta", float, default=base), factor=factor)
+def filled_in(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `from_hf` takes for fields that a ``config.json`` leaves out."""
+    text = {**config, **config.get("text_config", {})}
+    if text.get("rope_parameters") is not None:
+        text |= {"rope_theta": "told", "rope_local_base_freq": "told"}
+    if any(text.get(name) is not None for name in ("layer_types", "_sliding_window_pattern")):
+        text |= {"sliding_window_pattern": "told"}
+    return FIELDS.filled_in(text)

@@ -5,15 +5,16 @@ before and after each sublayer with gain 1 + weight, q/k norms before the rotary
 embeddings scaled by sqrt(d_model).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
-from models.blocks import Keys, gated_mlp, project, rms_norm, rms_scale, rotate
+from models import blocks
+from models.blocks import Attend, Keys, Layer, gated_mlp, project, rms_norm, rms_scale, rotate
 from models.gemma3.config import Config
+from models.params import Params, assembled
 from models.shapes import Logits, Positions, Resid
 from models.trace import Trace
 
@@ -36,33 +37,9 @@ class Block(NamedTuple):
     post_mlp_norm: Float[Array, "*layer d_model"]
 
 
-class Params(NamedTuple):
-    """All weights of a model; with tied embeddings ``W_U`` is the same array as ``W_E``."""
-
-    W_E: Float[Array, "vocab d_model"]
-    blocks: Block
-    final_norm: Float[Array, "d_model"]
-    W_U: Float[Array, "vocab d_model"]
-
-
 def params(arrays: Mapping[str, Array]) -> Params:
     """Parameters from the arrays of `models.gemma3.tensors.tensor_table`, those of layers stacked."""
-    return Params(
-        W_E=arrays["W_E"],
-        blocks=Block(**{field: arrays[f"blocks.{field}"] for field in Block._fields}),
-        final_norm=arrays["final_norm"],
-        W_U=arrays.get("W_U", arrays["W_E"]),
-    )
-
-
-class Layer(NamedTuple):
-    """What differs between layers besides their weights."""
-
-    window: Int[Array, "*layer"]
-    inv_freq: Float[Array, "*layer half"]
-
-
-Attend = Callable[..., tuple[Float[Array, "seq n_heads head_dim"], Float[Array, "n_heads seq key"]]]
+    return assembled(arrays, Block)
 
 
 def gain(weight: Float[Array, "*width"]) -> Float[Array, "*width"]:
@@ -72,10 +49,8 @@ def gain(weight: Float[Array, "*width"]) -> Float[Array, "*width"]:
 
 def layers(cfg: Config) -> Layer:
     """The window and rotary frequencies of every layer, stacked."""
-    exponent = np.arange(0, cfg.head_dim, 2) / cfg.head_dim
-    rope = [cfg.rope_global if wide else cfg.rope_local for wide in cfg.is_global]
-    inv_freq = np.stack([1 / (r.base**exponent * r.factor) for r in rope])
-    return Layer(jnp.array(cfg.windows, jnp.int32), jnp.array(inv_freq, jnp.float32))
+    ropes = [cfg.rope_global if wide else cfg.rope_local for wide in cfg.is_global]
+    return blocks.layers(cfg.windows, ropes, cfg.head_dim)
 
 
 def embed(weights: Params, tokens: Int[Array, "seq"], positions: Positions, cfg: Config) -> Resid:

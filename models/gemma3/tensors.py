@@ -1,26 +1,12 @@
 """Which tensors a Gemma 3 checkpoint holds, and which parameter each becomes."""
 
 from models.gemma3.config import Config
-from models.tensors import TensorSpec
+from models.tensors import TensorSpec, specs
 
 
 def tensor_table(cfg: Config) -> dict[str, TensorSpec]:
     """For each parameter (``blocks.`` for those of a layer) its stored name, axes and shape."""
-    sizes = {
-        "vocab": cfg.vocab,
-        "d_model": cfg.d_model,
-        "n_heads": cfg.n_heads,
-        "n_kv_heads": cfg.n_kv_heads,
-        "head_dim": cfg.head_dim,
-        "d_mlp": cfg.d_mlp,
-    }
-
-    def spec(name: str, *axes: str) -> TensorSpec:
-        return TensorSpec(f"{name}.weight", axes, tuple(sizes[a] for a in axes))
-
-    def layer(name: str, *axes: str) -> TensorSpec:
-        return spec("layers.{layer}." + name, *axes)
-
+    spec, layer = specs(cfg)
     table = {
         "W_E": spec("embed_tokens", "vocab", "d_model"),
         "blocks.attention_norm": layer("input_layernorm", "d_model"),

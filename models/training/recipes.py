@@ -59,6 +59,7 @@ APERTUS = {
     "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5,
     "rope_theta": 500_000.0,
+    "rope_scaling": None,
     "hidden_act": "xielu",
     "qk_norm": True,
     "post_norm": False,

@@ -12,11 +12,30 @@ from jaxtyping import TypeCheckError
 from models import decode
 from models.blocks import rms_norm
 from models.trace import TAPS
-from tests.reference import gemma3
+from tests.reference import apertus, gemma3
 
 LENGTH = 60
 EXACT = 2e-5
 """Float32 sums of the same terms in another order, in logits of size 10."""
+
+
+FINAL_GAIN = {"gemma3": lambda weight: 1 + weight, "apertus": lambda weight: weight}
+
+
+@pytest.fixture(scope="module", params=[gemma3, apertus], ids=["gemma3", "apertus"])
+def pair(make, request):
+    """A tiny model of each family, in `transformers` and here."""
+    return make(request.param)
+
+
+@pytest.fixture(scope="module")
+def tiny(pair):
+    return pair[1]
+
+
+def final_norm(model, resid):
+    gain = FINAL_GAIN[model.config.family](model.params.final_norm)
+    return rms_norm(resid, gain, model.config.norm_eps)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +70,10 @@ def test_padding_changes_nothing(tiny, full, lengths, padding):
     np.testing.assert_allclose(run(tiny, lengths, capacity=64, padding=padding)[0], full[0], atol=EXACT)
 
 
-def test_local_layers_keep_only_their_window(tiny):
-    narrow, wide = decode.new_cache(tiny.config, 64)
+def test_local_layers_keep_only_their_window(make):
+    narrow, wide = decode.new_cache(make(gemma3)[1].config, 64)
+    (all_alike,) = decode.new_cache(make(apertus)[1].config, 64)
+    assert all_alike.k.shape == (3, 2, 64, 16)
     assert narrow.k.shape == (3, 2, gemma3.WINDOW, 16)
     assert wide.k.shape == (2, 2, 64, 16)
 
@@ -88,31 +109,31 @@ def test_the_residual_stream_adds_up(full):
     np.testing.assert_allclose(trace.head_out.sum(axis=2), trace.attn_out, atol=1e-5)
 
 
-def test_the_trace_is_the_stream_that_transformers_sees(make):
+def test_the_trace_is_the_stream_that_transformers_sees(pair):
     """Its hidden states: before each layer, and after the last one through the final norm."""
-    reference, ours = make()
+    reference, ours = pair
     ids = gemma3.prompt(LENGTH)
     with torch.no_grad():
         states = reference(torch.tensor([ids]), output_hidden_states=True).hidden_states
     (trace,) = run(ours, [LENGTH], capacity=0, taps=frozenset({"resid_pre", "resid_post"}))[1]
     for layer, state in enumerate(states[:-1]):
         np.testing.assert_allclose(trace.resid_pre[layer], state[0], atol=1e-4)
-    last = rms_norm(trace.resid_post[-1], 1 + ours.params.final_norm, ours.config.norm_eps)
+    last = final_norm(ours, trace.resid_post[-1])
     np.testing.assert_allclose(last, states[-1][0], atol=1e-4)
 
 
 def test_the_tapped_stream_gives_the_logits_with_one_final_norm(tiny, full):
     (trace,) = full[1]
-    logits = decode.FAMILIES["gemma3"].unembed(tiny.params, trace.resid_post[-1], tiny.config)
+    unembed = decode.FAMILIES[tiny.config.family].unembed
+    logits = unembed(tiny.params, trace.resid_post[-1], tiny.config)
     np.testing.assert_allclose(logits, full[0], atol=EXACT)
-    normed = rms_norm(trace.resid_post[-1], 1 + tiny.params.final_norm, tiny.config.norm_eps)
-    twice = decode.FAMILIES["gemma3"].unembed(tiny.params, normed, tiny.config)
+    twice = unembed(tiny.params, final_norm(tiny, trace.resid_post[-1]), tiny.config)
     assert np.abs(twice - full[0]).max() > 0.1  # the norm's random gain shows a second application
 
 
 def test_pattern_rows_are_distributions_with_exact_zeros(tiny, full):
     pattern = np.asarray(full[1][0].pattern)
-    assert pattern.shape == (5, 4, LENGTH, LENGTH)
+    assert pattern.shape == (tiny.config.n_layers, 4, LENGTH, LENGTH)
     np.testing.assert_allclose(pattern.sum(-1), 1, atol=1e-5)
     query, key = np.mgrid[:LENGTH, :LENGTH]
     for layer, window in enumerate(tiny.config.windows):
@@ -152,12 +173,11 @@ def test_shapes_are_checked_in_tests():
         rms_norm(jnp.ones((3, 8)), jnp.ones(7), 1e-6)
 
 
-def test_a_fault_in_the_query_to_key_head_map_would_show(make):
+def test_a_fault_in_the_query_to_key_head_map_would_show(tiny):
     """Query head h reads key/value head h // group: exchanging key/value heads moves the patterns of all heads."""
-    _, ours = make()
-    blocks = ours.params.blocks
+    blocks = tiny.params.blocks
     exchanged = blocks._replace(W_K=blocks.W_K[:, ::-1], W_V=blocks.W_V[:, ::-1])
-    faulty = replace(ours, params=ours.params._replace(blocks=exchanged))
+    faulty = replace(tiny, params=tiny.params._replace(blocks=exchanged))
     taps = frozenset({"pattern"})
-    right, wrong = (run(m, [20], capacity=0, taps=taps)[1][0].pattern for m in (ours, faulty))
+    right, wrong = (run(m, [20], capacity=0, taps=taps)[1][0].pattern for m in (tiny, faulty))
     assert (np.abs(right - wrong).max(axis=(2, 3))[0] > 0.05).all()

@@ -16,6 +16,7 @@ from jaxcore.sampling import Settings
 from models import decode
 from models.gemma3.config import Rope
 from tests.reference import gemma3
+from tests.reference.faults import with_blocks, with_config, with_final_norm
 from tests.reference.gemma3 import LOCAL
 
 TOLERANCE = 1e-4
@@ -94,23 +95,6 @@ def test_old_and_new_rotary_settings_give_the_same_logits(make, tmp_path):
     path.write_text(json.dumps(config))
     ours = gemma3.load(gemma3.open_reference(str(tmp_path)), dtype="float32")
     np.testing.assert_allclose(all_logits(ours, ids), gemma3.logits(reference, ids), atol=TOLERANCE, rtol=0)
-
-
-def with_config(**changes):
-    return lambda model: replace(model, config=replace(model.config, **changes))
-
-
-def with_blocks(**changes):
-    def change(model):
-        blocks = model.params.blocks
-        blocks = blocks._replace(**{field: f(getattr(blocks, field)) for field, f in changes.items()})
-        return replace(model, params=model.params._replace(blocks=blocks))
-
-    return change
-
-
-def with_final_norm(f):
-    return lambda model: replace(model, params=model.params._replace(final_norm=f(model.params.final_norm)))
 
 
 NORMS = ("attention_norm", "q_norm", "k_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")

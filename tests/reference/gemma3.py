@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, PreTrainedModel
 
 from jaxcore.catalogue import open_reference
 from jaxcore.session import LoadedModel, load
@@ -56,9 +56,9 @@ def save_tokenizer(folder: Path) -> None:
     library.save(str(folder / "tokenizer.json"))
 
 
-def opened(model: Reference, folder: Path, dtype: str = "float32") -> LoadedModel:
+def opened(model: PreTrainedModel, folder: Path, dtype: str = "float32", **saving) -> LoadedModel:
     """The model saved as `transformers` saves it, and loaded from there."""
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, **saving)
     save_tokenizer(folder)
     return load(open_reference(str(folder)), dtype=dtype)
 
@@ -74,20 +74,20 @@ def prompt(length: int, seed: int = 0, vocab: int = 256) -> list[int]:
     return [BOS, *np.random.default_rng(seed).integers(0, vocab, length - 1).tolist()]
 
 
-def logits(model: Reference, ids: Sequence[int]) -> np.ndarray:
+def logits(model: PreTrainedModel, ids: Sequence[int]) -> np.ndarray:
     """Logits after every token."""
     with torch.no_grad():
         return model(torch.tensor([list(ids)])).logits[0].numpy()
 
 
-def patterns(model: Reference, ids: Sequence[int]) -> np.ndarray:
+def patterns(model: PreTrainedModel, ids: Sequence[int]) -> np.ndarray:
     """Attention of every layer: ``[layer heads query key]``."""
     with torch.no_grad():
         out = model(torch.tensor([list(ids)]), output_attentions=True)
     return torch.cat(out.attentions).numpy()
 
 
-def greedy(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
+def greedy(model: PreTrainedModel, ids: Sequence[int], steps: int) -> list[int]:
     """The likeliest continuation, from the whole text anew at every step."""
     text = list(ids)
     for _ in range(steps):
@@ -95,7 +95,7 @@ def greedy(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
     return text[len(ids) :]
 
 
-def continued(model: Reference, ids: Sequence[int], steps: int) -> list[int]:
+def continued(model: PreTrainedModel, ids: Sequence[int], steps: int) -> list[int]:
     """The likeliest continuation as `transformers` writes it, with its cache."""
     prompt = torch.tensor([list(ids)])
     with torch.no_grad():

@@ -10,7 +10,8 @@ import sentencepiece
 from gguf.constants import GGMLQuantizationType
 
 from jaxcore.catalogue import open_reference, ready
-from jaxcore.checkpoint.gguf import converted_copy, open_file, read_header
+from jaxcore.checkpoint.gguf import converted_copy, open_file
+from jaxcore.checkpoint.gguf_file import read_header
 from jaxcore.checkpoint.store import read, resolve, stacked
 from models.errors import CheckpointError, ConfigError
 from models.gemma3.config import Rope, from_hf
@@ -45,7 +46,7 @@ def test_tensors_come_back_under_their_names_with_the_one_taken_off_norms(stored
 def test_the_configuration_is_that_of_the_model(stored, model):
     config = from_hf(open_file(stored).config)
     assert config == from_hf(model.config.to_dict())
-    resolve(open_file(stored), tensor_table(config).values(), config.n_layers)
+    resolve(open_file(stored), tensor_table(config), config.n_layers)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", "Q4_0", "F16", "BF16"])
@@ -96,7 +97,7 @@ def test_the_query_scale_of_the_27b_is_not_its_head_dim(model, tmp_path):
 
 def test_another_architecture_is_refused_by_name(model, tmp_path):
     tiny.write_gguf(tmp_path / "x.gguf", tiny.arrays(model), architecture="llama")
-    with pytest.raises(ConfigError, match="architecture 'llama'; supported: gemma3"):
+    with pytest.raises(ConfigError, match="architecture 'llama'; supported: gemma3, apertus"):
         open_file(tmp_path / "x.gguf")
 
 
@@ -292,7 +293,7 @@ def test_the_real_model_opens_as_what_it_is(gemma):
     assert [i for i, wide in enumerate(config.is_global) if wide] == [5, 11, 17]
     assert sum(info.parameters for info in gemma.tensors.values()) == 268_098_176
     assert {info.dtype for info in gemma.tensors.values()} == {"F32", "Q4_K", "Q5_0", "Q6_K", "Q8_0"}
-    resolve(gemma, tensor_table(config).values(), config.n_layers)
+    resolve(gemma, tensor_table(config), config.n_layers)
 
 
 @pytest.mark.parametrize("stored_as", ["attn_q", "attn_v", "attn_output", "ffn_down", "attn_k_norm"])

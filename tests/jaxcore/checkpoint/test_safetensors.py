@@ -24,7 +24,7 @@ def check_same(checkpoint, model):
     for name, array in expected.items():
         np.testing.assert_array_equal(read(checkpoint, name), array)
     config = from_hf(checkpoint.config)
-    resolve(checkpoint, tensor_table(config).values(), config.n_layers)
+    resolve(checkpoint, tensor_table(config), config.n_layers)
 
 
 def renamed(saved, folder, rename, extra=None):

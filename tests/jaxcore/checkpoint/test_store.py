@@ -46,7 +46,7 @@ def checkpoint(saved):
 
 def found(checkpoint, **changed):
     config = from_hf({**checkpoint.config, "layer_types": None, **changed})
-    return problems(checkpoint, tensor_table(config).values(), config.n_layers)
+    return problems(checkpoint, tensor_table(config), config.n_layers)
 
 
 def test_a_complete_checkpoint_has_no_problems(checkpoint):
@@ -69,8 +69,8 @@ def test_missing_misshapen_and_superfluous_tensors_are_each_a_sentence(checkpoin
 
 @pytest.mark.parametrize("layers", [6, 8, 10**9])
 def test_a_wrong_layer_count_is_one_sentence(checkpoint, layers):
-    tensors = tensor_table(from_hf({**checkpoint.config, "layer_types": None})).values()
-    assert problems(checkpoint, tensors, layers) == [f"The configuration says {layers} layers, the file holds 7."]
+    table = tensor_table(from_hf({**checkpoint.config, "layer_types": None}))
+    assert problems(checkpoint, table, layers) == [f"The configuration says {layers} layers, the file holds 7."]
 
 
 def test_the_wrong_head_count_is_seen_in_the_shapes(checkpoint):
@@ -92,4 +92,4 @@ def test_a_tied_model_may_store_its_head(checkpoint):
 def test_resolve_raises_what_problems_finds(checkpoint):
     config = from_hf({**checkpoint.config, "hidden_size": 65})
     with pytest.raises(CheckpointError, match=r"do not fit the configuration\. Of another shape: embed_tokens"):
-        resolve(checkpoint, tensor_table(config).values(), config.n_layers)
+        resolve(checkpoint, tensor_table(config), config.n_layers)
