@@ -21,6 +21,9 @@ from jaxcore.sampling import Settings
 from jaxcore.score import ScoredText
 from jaxcore.score import score as score_ids
 from jaxcore.session import LoadedModel, default_dtype, described, load
+from jaxcore.token_counts import count
+from jaxcore.tokenizer import Tokenizer
+from jaxcore.tokens import NAMED, Split, find_tokenizer, split
 
 TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
 """Where the curves along the temperature axis are computed."""
@@ -177,3 +180,52 @@ def trace_csv(text: Continuation) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def named_tokenizers() -> list[str]:
+    """Tokenizers that need no path and are installed."""
+    return [name for name, tokenizer in NAMED.items() if tokenizer.present()]
+
+
+@st.cache_data(ttl=600, max_entries=8, show_spinner="Asking the hub")
+def tokenizer_download(name: str) -> Plan | None:
+    """For a hub name whose tokenizer is not on this machine: what fetching it would download. None if nothing."""
+    if not name.startswith("hf:") or hub.cached_tokenizer(name) is not None:
+        return None
+    return hub.plan(name, tokenizer_only=True)
+
+
+def fetch_tokenizer(plan: Plan, progress: Progress) -> None:
+    """Fetch a tokenizer from the hub into the hub's cache."""
+    hub.fetch(plan, progress)
+    tokenizer_download.clear()
+
+
+def tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by short name, path or hub name. Raises `ClearboxError`."""
+    return _tokenizer(name, stamp(name))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the tokenizer")
+def _tokenizer(name: str, stamp: str) -> Tokenizer:
+    return find_tokenizer(name)
+
+
+def split_text(name: str, text: str) -> Split:
+    """A text in a tokenizer's tokens."""
+    return _split(name, stamp(name), text)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _split(name: str, stamp: str, text: str) -> Split:
+    return split(_tokenizer(name, stamp), text)
+
+
+def token_counts(name: str, words: tuple[str, ...]) -> tuple[int | None, ...]:
+    """Tokens of each word, None for one that the tokenizer cannot write."""
+    return _counts(name, stamp(name), words)
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _counts(name: str, stamp: str, words: tuple[str, ...]) -> tuple[int | None, ...]:
+    return count(_tokenizer(name, stamp), words)

@@ -97,7 +97,7 @@ def no_tokenizer(name: str) -> NoReturn:
 
 
 def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> Tokenizer:
-    """Open a ``tokenizer.json``, a ``tokenizer.model`` or the tokenizer in a ``.gguf``.
+    """Open a ``tokenizer.json``, a ``tekken.json``, a ``tokenizer.model`` or the tokenizer in a ``.gguf``.
 
     Stop tokens are those that ``config`` and a generation_config.json beside the file name, and ``<end_of_turn>``.
     Raises `CheckpointError` if the file is absent or damaged, or has more tokens than the model embeds. Special tokens
@@ -196,11 +196,21 @@ def _from_sentencepiece(path: Path, config: Mapping[str, Any], name: str) -> Tok
 def _from_json(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
     from tokenizers import Tokenizer as Library
 
-    library = Library.from_file(str(path))
     description = json.loads(path.read_text("utf-8"))
-    if description["model"]["type"] == "WordPiece":
+    if "vocab" in description:
+        from jaxcore.tekken import tekken_tokenizer  # imports this module
+
+        return tekken_tokenizer(path, description, _stop_ids(config), name)
+    library = Library.from_file(str(path))
+    kind = description["model"]["type"]
+    if kind == "WordPiece":
         raise CheckpointError(f"{path}: a WordPiece tokenizer changes the text, so its tokens have no exact bytes.")
     byte_level = '"ByteLevel"' in json.dumps(description.get("decoder"))
+    return from_library(library, kind, byte_level, config, name)
+
+
+def from_library(library: Any, kind: str, byte_level: bool, config: Mapping[str, Any], name: str) -> Tokenizer:
+    """A tokenizer of the ``tokenizers`` library; ``byte_level`` says how its vocabulary spells bytes."""
     added = library.get_added_tokens_decoder()
     special = {i: token.content for i, token in added.items() if token.special}
     alphabet = {character: byte for byte, character in _byte_alphabet().items()}
@@ -221,7 +231,7 @@ def _from_json(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
         bos = by_name.get("<bos>", by_name.get("<s>"))
     return Tokenizer(
         name=name,
-        kind=f"{description['model']['type']} ({'byte level' if byte_level else 'tokenizer.json'})",
+        kind=f"{kind} ({'byte level' if byte_level else 'tokenizer.json'})",
         pieces=tuple(as_bytes(library.id_to_token(i) or "", i) for i in range(size)),
         control=frozenset(special),
         bos=bos,

@@ -103,6 +103,17 @@ def test_tokens_splits_without_special_tokens():
     assert split["characters_per_token"] == 4.0
 
 
+def test_tokens_counts_are_those_of_the_real_tokenizers():
+    words = ["Bundesgesundheitsamt", "Krankenversicherung", "Rechtsschutzversicherung", "Arbeitsplatzcomputer"]
+    counts: dict[str, list[int]] = {"apertus": [], "gpt2": [], "gemma3": []}
+    names = [part for name in counts for part in ("--tokenizer", name)]
+    for word in [*words, "Donaudampfschifffahrt"]:
+        for split in result("tokens", "--text", word, *names)["tokenizers"]:
+            assert "".join(split["tokens"]) == word
+            counts[split["name"]].append(split["count"])
+    assert counts == {"apertus": [6, 5, 6, 5, 9], "gpt2": [9, 7, 9, 6, 9], "gemma3": [5, 4, 4, 5, 9]}
+
+
 def test_sample_writes_the_trace_of_the_contract(tmp_path):
     out = tmp_path / "trace.json"
     done = run("sample", "gemma3-270m", "--prompt", PROMPTS[0], "--steps", 4, "--seed", 3, "--out", out)
@@ -185,6 +196,8 @@ def test_ids_are_used_as_they_are(tmp_path):
         (["logits", "gemma3-270m", "--ids", "262144", "--out", "F"], "262144"),
         (["logits", "gemma3-270m", "--text", "x"], "--out"),
         (["tokens", "--text", "x", "--tokenizer", "no-such-one"], "no-such-one"),
+        (["tokens", "--text", "ab Z", "--tokenizer", "char"], "character 4 of the text is 'Z'"),
+        (["tokens", "--text", "x", "--tokenizer", "hf:nonsense"], "hf:org/name"),
         (["dance"], "dance"),
     ],
 )
@@ -209,7 +222,16 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sample", "--help"], ["models"], ["inspect", "gemma3-270m"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["sample", "--help"],
+        ["models"],
+        ["inspect", "gemma3-270m"],
+        ["tokens", "--text", "x", "--tokenizer", "gemma3", "--tokenizer", "apertus", "--tokenizer", "gpt2"],
+    ],
+)
 def test_what_needs_no_model_does_not_wait_for_jax(arguments):
     script = "import sys, jaxcore.__main__ as m\ntry: m.main(sys.argv[1:])\nfinally: assert 'jax' not in sys.modules"
     done = subprocess.run(
