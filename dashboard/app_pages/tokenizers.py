@@ -22,6 +22,7 @@ def chosen() -> list[str]:
         "Tokenizers",
         [*named, *own],
         default=[name for name in named if name != NOT_AT_FIRST],
+        wrap=True,
         key="tokenizers",
         bind="query-params",
     )
