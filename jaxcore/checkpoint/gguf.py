@@ -286,6 +286,8 @@ def _convert(checkpoint: Checkpoint, folder: Path, progress: Callable[[float, st
         made.mkdir()
         (made / "config.json").write_text(json.dumps(checkpoint.config, indent=1))
         metadata, _ = read_header(checkpoint.path)
+        if isinstance(template := metadata.get("tokenizer.chat_template"), str):
+            (made / "chat_template.jinja").write_text(template, "utf-8")
         (made / "tokenizer.model").write_bytes(sentencepiece_model(checkpoint.path, metadata))
         write_safetensors(made / "model.safetensors", entries, {"format": "pt"})
         try:
