@@ -85,7 +85,8 @@ def clickable_tokens(
 def plain_tokens(place: Any, chips: Sequence[Chip], *, prompt: str) -> None:
     """The same text while it is being written, without clicks."""
     spans = "".join(
-        f'<span class="chip" style="background: rgba({chip.color}, {0.75 * chip.tint:.3f})">{escape(chip.text)}</span>'
+        f'<span class="chip" title="{escape(chip.hint)}" '
+        f'style="background: rgba({chip.color}, {0.75 * chip.tint:.3f})">{escape(chip.text)}</span>'
         for chip in chips
     )
     place.html(f'<style>{CHIP_CSS}</style><div class="chips"><span class="prompt">{escape(prompt)}</span>{spans}</div>')

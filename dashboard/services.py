@@ -10,8 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from jaxcore import catalogue, export, inspect, sampling
+from jaxcore import catalogue, chat, export, inspect, sampling
 from jaxcore.catalogue import Progress
+from jaxcore.chat import Spelled, Template, Turn
 from jaxcore.checkpoint import hub
 from jaxcore.checkpoint.hub import Plan
 from jaxcore.checkpoint.store import Checkpoint
@@ -114,6 +115,34 @@ def next_logits(key: ModelKey, ids: tuple[int, ...]) -> Any:
 def encode(key: ModelKey, prompt: str, bos: bool) -> tuple[int, ...]:
     """Token ids of a prompt."""
     return tuple(prompt_ids(model(key), prompt, bos=bos))
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def chat_template(key: ModelKey) -> Template | None:
+    """The template of a model that chats. Raises `CheckpointError` for a damaged one."""
+    loaded = model(key)
+    return chat.template_of(loaded.checkpoint, loaded.own_tokenizer) if loaded.own_tokenizer else None
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def takes_system(key: ModelKey) -> bool:
+    """Whether the model's template has a place for a system prompt."""
+    template = chat_template(key)
+    return template is not None and chat.takes_system(template)
+
+
+@st.cache_data(max_entries=64, show_spinner="Rendering the chat template")
+def chat_prompt(key: ModelKey, turns: tuple[Turn, ...]) -> tuple[str, tuple[int, ...]]:
+    """Text and token ids that the model's template makes of turns."""
+    template = chat_template(key)
+    assert template is not None  # pages offer chats only where there is one
+    text = chat.render(template, turns)
+    return text, tuple(chat.encode(model(key).tokenizer, text))
+
+
+def spelled(key: ModelKey, turns: tuple[Turn, ...]) -> list[Spelled]:
+    """Control tokens that the turns' own text spells."""
+    return chat.spelled(model(key).tokenizer, turns)
 
 
 def next_token(key: ModelKey, ids: tuple[int, ...], settings: Settings) -> StepRecord:

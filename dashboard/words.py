@@ -1,7 +1,8 @@
 """Sentences built from numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from jaxcore.chat import Spelled, Turn
 from jaxcore.sample import StepRecord
 from jaxcore.token_counts import Rival, Verdict
 from jaxcore.tokenizer import visible
@@ -106,4 +107,14 @@ def largest_vocabulary(sizes: Mapping[str, int]) -> str:
     return (f"**{first}**'s vocabulary is {times}. " if others else "") + (
         "A larger vocabulary tends to need fewer tokens for the same text; the model pays for each entry with an "
         "embedding row, and with a logit at every step."
+    )
+
+
+def spelled(token: Spelled, said: Sequence[Turn]) -> str:
+    """What happens to a control token that somebody's text spells."""
+    number = token.turn + (said[0].role != "system")
+    where = f"Turn {number} ({said[token.turn].role})" if number else "The system prompt"
+    return (
+        f"{where} spells {quoted(token.token)}. The model reads it as that control token (id {token.token_id:,}), not "
+        "as letters, so this text can end a turn or begin one. By default transformers does the same."
     )
