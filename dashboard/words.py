@@ -91,12 +91,9 @@ def split_numbers(split: Split) -> str:
 
 
 def token_facts(split: Split, at: int, raw: bytes) -> str:
-    """All about one token of a split text."""
+    """Id, bytes and place of one token of a split text."""
     start, end = split.byte_spans[at]
-    return (
-        f"Token {at + 1:,} is {quoted(split.tokens[at])}: id **{split.ids[at]:,}**, bytes `{raw.hex(' ').upper()}`, "
-        f"from byte {start:,} to {end:,}."
-    )
+    return f"id {split.ids[at]:,}, bytes {raw.hex(' ').upper()}, from byte {start:,} to {end:,}"
 
 
 def largest_vocabulary(sizes: Mapping[str, int]) -> str:

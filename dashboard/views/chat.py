@@ -14,6 +14,8 @@ PLAIN, CHAT = "Plain text", "Chat"
 TURNS, ADDRESS = "chat.turns", "chat"
 FIRST = (Turn("user", "What is the capital of Switzerland?"),)
 ROLES = ("user", "assistant")
+LOW, SHORT = 68, 150
+"""Pixels of the field of a turn with fewer characters than ``SHORT``; longer ones are as high as they need."""
 SHOWN = 1500
 """Tokens of a chat that are shown as tinted text."""
 
@@ -62,7 +64,7 @@ def chat(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
         _draw(i, count, turn)
     row = st.container(horizontal=True)
     for role in ROLES:
-        row.button(f"Add a turn of the {role}", icon=":material/add:", on_click=add, args=(role,))
+        row.button(f"Add {role} turn", icon=":material/add:", on_click=add, args=(role,))
     said = st.session_state[TURNS] = turns()
     _put_into_address(said)
     if system:
@@ -95,16 +97,15 @@ def _field(i: int, count: int) -> str:
 
 def _draw(i: int, count: int, turn: Turn) -> None:
     st.session_state.setdefault(_field(i, count), turn.content)
-    with st.chat_message(turn.role):
-        text, button = st.columns([20, 1])
-        text.text_area(
+    with st.chat_message(turn.role), st.container(horizontal=True):
+        st.text_area(
             f"Turn {i + 1}, {turn.role}",
             key=_field(i, count),
-            height="content",
+            height=LOW if len(turn.content) < SHORT and "\n" not in turn.content else "content",
             label_visibility="collapsed",
             placeholder=f"What the {turn.role} says",
         )
-        button.button(
+        st.button(
             "",
             key=f"chat.remove.{i}",
             icon=":material/close:",

@@ -173,10 +173,10 @@ def _show_run(i: int, run: Run, tint: str, keep: Callable[[str], None] | None) -
         row = st.container(horizontal=True)
         name = f"trace-{run.text.seed}"
         row.download_button("JSON", lambda: _trace(run), f"{name}.json", key=f"writing.json.{i}")
+        row.download_button("CSV", lambda: services.trace_csv(run.text), f"{name}.csv", key=f"writing.csv.{i}")
         if keep is not None:
             reply = services.model(run.key).tokenizer.decode(run.text.token_ids)
             row.button("Keep as a turn", icon=":material/forum:", key=f"writing.keep.{i}", on_click=keep, args=(reply,))
-        row.download_button("CSV", lambda: services.trace_csv(run.text), f"{name}.csv", key=f"writing.csv.{i}")
 
 
 def _show_step(i: int, at: int, run: Run) -> None:

@@ -43,7 +43,7 @@ def test_a_clicked_token_tells_its_id_bytes_and_place(page):
     gemma = find_tokenizer("gemma3")
     ids = gemma.encode("Zürich liegt")
     raw = gemma.token_bytes(ids[1]).hex(" ").upper()
-    assert f"id **{ids[1]:,}**, bytes `{raw}`, from byte " in texts(page.markdown)
+    assert f"Token 2 is `ürich`: id {ids[1]:,}, bytes {raw}, from byte 1 to 7." in texts(page.markdown)
     type_text(page, "Z")
     assert "from byte" not in texts(page.markdown)
 
