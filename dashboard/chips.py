@@ -11,6 +11,9 @@ from streamlit.components.v2 import component
 
 from jaxcore.tokenizer import visible
 
+AMBER, BLUE = "245, 158, 11", "59, 130, 246"
+"""Tints that differ for colour-blind eyes too and leave text legible, on light and on dark ground."""
+
 
 @dataclass(frozen=True)
 class Chip:
@@ -19,6 +22,7 @@ class Chip:
     text: str
     tint: float
     hint: str
+    color: str = AMBER
 
 
 CHIP_CSS = """
@@ -43,7 +47,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     button.textContent = chip.text;
     button.title = chip.hint;
     button.dataset.index = i;
-    button.style.background = `rgba(245, 158, 11, ${0.75 * chip.tint})`;
+    button.style.background = `rgba(${chip.color}, ${0.75 * chip.tint})`;
     button.setAttribute("aria-pressed", String(i === data.selected));
     button.onclick = () => setTriggerValue("clicked", i);
     button.onkeydown = (event) => { if (event.key === "Enter") button.onclick(); };
@@ -57,6 +61,11 @@ _chips = component("clearbox_chips", css=CHIP_CSS, js=CHIP_JS)
 def shown(text: str) -> str:
     """A token as it stands in running text: line breaks both marked and made, nothing invisible but spaces."""
     return text.replace("\n", "↵\n") if text.strip(" ") else visible(text)
+
+
+def marked(text: str) -> str:
+    """A token with every white space in it marked, and its line breaks made."""
+    return visible(text.replace("\n", "\0")).replace("\0", "↵\n")
 
 
 def clickable_tokens(
@@ -76,7 +85,8 @@ def clickable_tokens(
 def plain_tokens(place: Any, chips: Sequence[Chip], *, prompt: str) -> None:
     """The same text while it is being written, without clicks."""
     spans = "".join(
-        f'<span class="chip" style="background: rgba(245, 158, 11, {0.75 * chip.tint:.3f})">{escape(chip.text)}</span>'
+        f'<span class="chip" title="{escape(chip.hint)}" '
+        f'style="background: rgba({chip.color}, {0.75 * chip.tint:.3f})">{escape(chip.text)}</span>'
         for chip in chips
     )
     place.html(f'<style>{CHIP_CSS}</style><div class="chips"><span class="prompt">{escape(prompt)}</span>{spans}</div>')

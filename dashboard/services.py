@@ -10,8 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from jaxcore import catalogue, export, inspect, sampling
+from jaxcore import catalogue, chat, export, inspect, sampling
 from jaxcore.catalogue import Progress
+from jaxcore.chat import Spelled, Template, Turn
 from jaxcore.checkpoint import hub
 from jaxcore.checkpoint.hub import Plan
 from jaxcore.checkpoint.store import Checkpoint
@@ -21,6 +22,9 @@ from jaxcore.sampling import Settings
 from jaxcore.score import ScoredText
 from jaxcore.score import score as score_ids
 from jaxcore.session import LoadedModel, default_dtype, described, load
+from jaxcore.token_counts import count
+from jaxcore.tokenizer import Tokenizer
+from jaxcore.tokens import NAMED, Split, find_tokenizer, split
 
 TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
 """Where the curves along the temperature axis are computed."""
@@ -113,6 +117,34 @@ def encode(key: ModelKey, prompt: str, bos: bool) -> tuple[int, ...]:
     return tuple(prompt_ids(model(key), prompt, bos=bos))
 
 
+@st.cache_data(max_entries=8, show_spinner=False)
+def chat_template(key: ModelKey) -> Template | None:
+    """The template of a model that chats. Raises `CheckpointError` for a damaged one."""
+    loaded = model(key)
+    return chat.template_of(loaded.checkpoint, loaded.own_tokenizer) if loaded.own_tokenizer else None
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def takes_system(key: ModelKey) -> bool:
+    """Whether the model's template has a place for a system prompt."""
+    template = chat_template(key)
+    return template is not None and chat.takes_system(template)
+
+
+@st.cache_data(max_entries=64, show_spinner="Rendering the chat template")
+def chat_prompt(key: ModelKey, turns: tuple[Turn, ...]) -> tuple[str, tuple[int, ...]]:
+    """Text and token ids that the model's template makes of turns."""
+    template = chat_template(key)
+    assert template is not None  # pages offer chats only where there is one
+    text = chat.render(template, turns)
+    return text, tuple(chat.encode(model(key).tokenizer, text))
+
+
+def spelled(key: ModelKey, turns: tuple[Turn, ...]) -> list[Spelled]:
+    """Control tokens that the turns' own text spells."""
+    return chat.spelled(model(key).tokenizer, turns)
+
+
 def next_token(key: ModelKey, ids: tuple[int, ...], settings: Settings) -> StepRecord:
     """What the settings leave of the next-token distribution, described from its likeliest token."""
     import jax
@@ -177,3 +209,52 @@ def trace_csv(text: Continuation) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
+
+
+def named_tokenizers() -> list[str]:
+    """Tokenizers that need no path and are installed."""
+    return [name for name, tokenizer in NAMED.items() if tokenizer.present()]
+
+
+@st.cache_data(ttl=600, max_entries=8, show_spinner="Asking the hub")
+def tokenizer_download(name: str) -> Plan | None:
+    """For a hub name whose tokenizer is not on this machine: what fetching it would download. None if nothing."""
+    if not name.startswith("hf:") or hub.cached_tokenizer(name) is not None:
+        return None
+    return hub.plan(name, tokenizer_only=True)
+
+
+def fetch_tokenizer(plan: Plan, progress: Progress) -> None:
+    """Fetch a tokenizer from the hub into the hub's cache."""
+    hub.fetch(plan, progress)
+    tokenizer_download.clear()
+
+
+def tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by short name, path or hub name. Raises `ClearboxError`."""
+    return _tokenizer(name, stamp(name))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the tokenizer")
+def _tokenizer(name: str, stamp: str) -> Tokenizer:
+    return find_tokenizer(name)
+
+
+def split_text(name: str, text: str) -> Split:
+    """A text in a tokenizer's tokens."""
+    return _split(name, stamp(name), text)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _split(name: str, stamp: str, text: str) -> Split:
+    return split(_tokenizer(name, stamp), text)
+
+
+def token_counts(name: str, words: tuple[str, ...]) -> tuple[int | None, ...]:
+    """Tokens of each word, None for one that the tokenizer cannot write."""
+    return _counts(name, stamp(name), words)
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _counts(name: str, stamp: str, words: tuple[str, ...]) -> tuple[int | None, ...]:
+    return count(_tokenizer(name, stamp), words)

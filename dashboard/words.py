@@ -1,7 +1,12 @@
 """Sentences built from numbers."""
 
+from collections.abc import Mapping, Sequence
+
+from jaxcore.chat import Spelled, Turn
 from jaxcore.sample import StepRecord
+from jaxcore.token_counts import Rival, Verdict
 from jaxcore.tokenizer import visible
+from jaxcore.tokens import Split
 
 STOPPED = {
     "steps": "wrote as many tokens as asked",
@@ -45,4 +50,68 @@ def prediction(step: StepRecord) -> str:
         f"The likeliest next token is {quoted(first.token)}. Temperature {direction} it "
         f"({step.top1_raw:.1%} → {step.top1_temperature:.1%}), and of the {step.kept_final:,} tokens that survive it "
         f"would be drawn with {first.probability_final:.1%}."
+    )
+
+
+def lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"
+
+
+def fewest_tokens(verdict: Verdict, asked: int) -> list[str]:
+    """Which tokenizer needs fewest tokens for ``asked`` lines, by how much, on how many, and what that proves."""
+    which = lines(asked) if verdict.words == asked else f"the {verdict.words:,} of {lines(asked)} that all can write"
+    ties = [rival.name for rival in verdict.rivals if rival.total == verdict.total]
+    best = " and ".join(f"**{name}**" for name in (verdict.best, *ties))
+    needs = f"need {verdict.total:,} tokens each" if ties else f"needs {verdict.total:,} tokens"
+    said = [f"Over {which}, {best} {needs}, the fewest of all.", *(_beside(verdict, r) for r in verdict.rivals)]
+    if verdict.rivals:
+        said.append(_proof(verdict, verdict.rivals[0]))
+    return said
+
+
+def _beside(verdict: Verdict, rival: Rival) -> str:
+    more = rival.total / max(verdict.total, 1) - 1
+    needs = f" needs {rival.total:,}, {more:.0%} more" if rival.total > verdict.total else ""
+    by_line = f"more on {lines(rival.worse)}, fewer on {rival.better:,}, the same on {rival.same:,}"
+    return f"**{rival.name}**{needs}: {by_line}."
+
+
+def _proof(verdict: Verdict, rival: Rival) -> str:
+    return (
+        f"This says little about other texts: {lines(verdict.words)}, picked by hand, and the winner named afterwards. "
+        f"If a coin decided each line on which {verdict.best} and {rival.name} differ, a result as uneven as "
+        f"{rival.worse:,} to {rival.better:,} would come up {rival.chance:.1%} of the time."
+    )
+
+
+def split_numbers(split: Split) -> str:
+    """How a tokenizer did on a text."""
+    tokens = f"**{split.count:,}** {'token' if split.count == 1 else 'tokens'}"
+    return f"{tokens} · {split.characters_per_token:.2f} characters and {split.bytes_per_token:.2f} bytes per token"
+
+
+def token_facts(split: Split, at: int, raw: bytes) -> str:
+    """Id, bytes and place of one token of a split text."""
+    start, end = split.byte_spans[at]
+    return f"id {split.ids[at]:,}, bytes {raw.hex(' ').upper()}, from byte {start:,} to {end:,}"
+
+
+def largest_vocabulary(sizes: Mapping[str, int]) -> str:
+    """How much larger one vocabulary is than the others, and what that costs."""
+    first, *others = sorted(sizes, key=lambda name: -sizes[name])
+    ratios = {name: sizes[first] / sizes[name] for name in others}
+    times = ", ".join(f"{ratio:,.{1 if ratio < 10 else 0}f} times {name}'s" for name, ratio in ratios.items())
+    return (f"**{first}**'s vocabulary is {times}. " if others else "") + (
+        "A larger vocabulary tends to need fewer tokens for the same text; the model pays for each entry with an "
+        "embedding row, and with a logit at every step."
+    )
+
+
+def spelled(token: Spelled, said: Sequence[Turn]) -> str:
+    """What happens to a control token that somebody's text spells."""
+    number = token.turn + (said[0].role != "system")
+    where = f"Turn {number} ({said[token.turn].role})" if number else "The system prompt"
+    return (
+        f"{where} spells {quoted(token.token)}. The model reads it as that control token (id {token.token_id:,}), not "
+        "as letters, so this text can end a turn or begin one. By default transformers does the same."
     )

@@ -77,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
 
     sample = runs_model("sample", run_sample, "write text and record how every token was chosen")
     sample.add_argument("--prompt", required=True)
+    sample.add_argument("--chat", action="store_true", help="the prompt is a user's turn in the model's chat template")
+    sample.add_argument("--system", metavar="TEXT", help="a system prompt before it")
     sample.add_argument("--steps", type=int, default=20)
     sample.add_argument("--temperature", type=float, default=0.7)
     sample.add_argument("--top-k", type=int, default=50, help="0: off")
@@ -197,15 +199,45 @@ def run_sample(args: argparse.Namespace) -> None:
     settings = Settings(
         temperature=0.0 if args.greedy else args.temperature, top_k=args.top_k, top_p=args.top_p, min_p=args.min_p
     )
+    check_chat(args)
     model = load(args)
     start = time.perf_counter()
-    ids = prompt_ids(model, args.prompt, bos=not args.no_bos)
+    chat = rendered_chat(args, model) if args.chat else {}
+    ids = chat["ids"] if chat else prompt_ids(model, args.prompt, bos=not args.no_bos)
     report, text = progress(args), None
     for (text,) in generate(model, ids, settings, seeds=[args.seed], steps=args.steps):
         report(len(text.steps) / args.steps, "sampling")
     assert text is not None  # at least one step was asked for
-    content = traced(model, args.prompt, ids, settings, text)
+    content = {**traced(model, args.prompt, ids, settings, text), **({"chat": chat} if chat else {})}
     emit(args, export.result("sample", described(model), time.perf_counter() - start, content))
+
+
+def check_chat(args: argparse.Namespace) -> None:
+    if args.system is not None and not args.chat:
+        raise InputError("--system is part of a chat: add --chat.")
+    if args.chat and args.no_bos:
+        raise InputError("--no-bos does not go with --chat: the chat template puts BOS in front.")
+
+
+def rendered_chat(args: argparse.Namespace, model: "LoadedModel") -> dict[str, Any]:
+    """The prompt as one user's turn in the model's chat template: its turns, text and ids."""
+    from jaxcore.chat import Turn, encode, render, spelled, template_of
+
+    template = template_of(model.checkpoint, model.tokenizer)
+    if template is None:
+        raise InputError(f"{args.model} brings no chat template, as base models do not: leave --chat out.")
+    system = [Turn("system", args.system)] if args.system is not None else []
+    turns = [*system, Turn("user", args.prompt)]
+    for token in spelled(model.tokenizer, turns):
+        note(args, f"the {turns[token.turn].role}'s text spells {token.token}: it is read as that control token.")
+    text = render(template, turns)
+    return {"turns": turns, "rendered": text, "ids": encode(model.tokenizer, text)}
+
+
+def note(args: argparse.Namespace, sentence: str) -> None:
+    """Something the user should know, on stderr."""
+    if not args.quiet:
+        print(f"note: {sentence}", file=sys.stderr)
 
 
 def run_tokens(args: argparse.Namespace) -> None:

@@ -1,20 +1,20 @@
-"""The characters of the character transformer as a tokenizer."""
+"""The tokenizer whose tokens are characters: newline, space and the letters a to z."""
 
-from jaxcore.tokenizer import Tokenizer
+from jaxcore.tokenizer import Tokenizer, visible
 from models.char.config import SYMBOLS
 from models.errors import InputError
 
 
 def char_tokenizer(name: str = "char") -> Tokenizer:
-    """One token a character: newline, space, a to z; no special tokens. Encoding anything else is an `InputError`."""
-    ids = {symbol: i for i, symbol in enumerate(SYMBOLS)}
+    """One token a character, no special tokens. Encoding any other character raises `InputError`."""
+    ids = {symbol: token_id for token_id, symbol in enumerate(SYMBOLS)}
 
     def split(text: str) -> list[int]:
         at = next((i for i, character in enumerate(text) if character not in ids), None)
         if at is not None:
             raise InputError(
-                f"The text holds {text[at]!r} as character {at + 1}; {name} knows only newline, space and the letters "
-                "a to z. Write it in lower case, without digits, marks or accents."
+                f"{name} knows only newline, space and the letters a to z; character {at + 1:,} of the text is "
+                f"{visible(text[at])!r} (U+{ord(text[at]):04X}). Leave it out or write it in other letters."
             )
         return [ids[character] for character in text]
 

@@ -17,7 +17,8 @@ from models.errors import CheckpointError, ClearboxError, InputError
 
 VISIBLE = {" ": "·", "\n": "↵", "\t": "⇥", "\r": "␍"}
 """How white space is shown in single tokens."""
-END_OF_TURN = "<end_of_turn>"
+END_OF_TURN = ("<end_of_turn>", "<|assistant_end|>")
+"""What ends an answer in Gemma's chats and in Apertus's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +99,9 @@ def no_tokenizer(name: str) -> NoReturn:
 
 
 def load_tokenizer(path: Path | None, config: Mapping[str, Any], name: str) -> Tokenizer:
-    """Open a ``tokenizer.json``, a ``tokenizer.model`` or the tokenizer in a ``.gguf``.
+    """Open a ``tokenizer.json``, a ``tekken.json``, a ``tokenizer.model`` or the tokenizer in a ``.gguf``.
 
-    Stop tokens are those that ``config`` and a generation_config.json beside the file name, and ``<end_of_turn>``.
+    Stop tokens are those that ``config`` and a generation_config.json beside the file name, and those that end a turn.
     Raises `CheckpointError` if the file is absent or damaged, or has more tokens than the model embeds. Special tokens
     past the model's (images, in text-only Gemma 3) are dropped, and using one raises `InputError`. Rows that the model
     embeds for no token (padding, in Gemma 3 with vision) become control tokens.
@@ -193,7 +194,7 @@ def _from_sentencepiece(path: Path, config: Mapping[str, Any], name: str, proto:
         pieces=tuple(as_bytes(i) for i in range(len(names))),
         control=frozenset(control),
         bos=model.bos_id() if model.bos_id() >= 0 else None,
-        stop_ids=_stop_ids(config, eos, by_name.get(END_OF_TURN)),
+        stop_ids=_stop_ids(config, eos, *map(by_name.get, END_OF_TURN)),
         split=split,
     )
 
@@ -202,6 +203,10 @@ def _from_json(path: Path, config: Mapping[str, Any], name: str) -> Tokenizer:
     from tokenizers import Tokenizer as Library
 
     description = json.loads(path.read_text("utf-8"))
+    if "vocab" in description:
+        from jaxcore.tekken import tekken_tokenizer  # imports this module
+
+        return tekken_tokenizer(path, description, _stop_ids(config), name)
     library = Library.from_file(str(path))
     kind = description["model"]["type"]
     if kind == "WordPiece":
@@ -240,7 +245,7 @@ def from_library(library: Any, kind: str, byte_level: bool, config: Mapping[str,
         pieces=tuple(as_bytes(library.id_to_token(i) or "", i) for i in range(size)),
         control=frozenset(special),
         bos=bos,
-        stop_ids=_stop_ids(config, by_name.get("<eos>", by_name.get("</s>")), by_name.get(END_OF_TURN)),
+        stop_ids=_stop_ids(config, by_name.get("<eos>", by_name.get("</s>")), *map(by_name.get, END_OF_TURN)),
         split=lambda text: library.encode(text, add_special_tokens=False).ids,
     )
 

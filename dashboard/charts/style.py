@@ -10,6 +10,8 @@ CUTS = {"top-k": "#DC2626", "top-p": "#9333EA", "min-p": "#059669"}
 LOCAL, GLOBAL = "#60A5FA", "#F59E0B"
 """Layers with a sliding window, and layers that see everything."""
 PARTS = {"embedding": "#0F766E", "attention": "#3B82F6", "MLP": "#F59E0B", "norms": "#94A3B8", "output head": "#DC2626"}
+SERIES = ("#3B82F6", "#F59E0B", "#10B981", "#A855F7", "#EF4444", "#94A3B8")
+"""Things compared side by side, in the order in which they were chosen."""
 MUTED = "#8A94A3"
 
 

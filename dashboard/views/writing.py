@@ -1,6 +1,7 @@
 """Write: text as it is generated, every token open to a click, branches side by side."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -45,8 +46,10 @@ class Request:
     forced_id: int | None = None
 
 
-def writing(key: services.ModelKey, prompt: str, ids: tuple[int, ...]) -> None:
-    """Controls, the texts, and the step that was clicked."""
+def writing(
+    key: services.ModelKey, prompt: str, ids: tuple[int, ...], keep: Callable[[str], None] | None = None
+) -> None:
+    """Controls, the texts, and the step that was clicked; ``keep`` takes an answer to a chat as its next turn."""
     settings = sliders()
     _controls(settings)
     request = st.session_state.pop(REQUEST, None)
@@ -64,7 +67,7 @@ def writing(key: services.ModelKey, prompt: str, ids: tuple[int, ...]) -> None:
         width = min(SIDE_BY_SIDE, len(runs))
         for i, column in enumerate(st.columns(width, gap="large")[: len(runs) - start], start):
             with column:
-                _show_run(i, runs[i], tint)
+                _show_run(i, runs[i], tint, keep if runs[i].prompt_ids == ids else None)
     selected = st.session_state.get(SELECTED)
     if selected and selected[0] < len(runs) and selected[1] < len(runs[selected[0]].text.steps):
         _show_step(selected[0], selected[1], runs[selected[0]])
@@ -145,7 +148,7 @@ def _chips(run: Run, tint: str) -> list[Chip]:
     ]
 
 
-def _show_run(i: int, run: Run, tint: str) -> None:
+def _show_run(i: int, run: Run, tint: str, keep: Callable[[str], None] | None) -> None:
     title = f"Text {i + 1}" + (" · greedy" if run.settings.temperature == 0 else f" · seed {run.text.seed}")
     if run.branch is not None:
         title += f" · branch of text {run.branch[0] + 1} at token {run.branch[1] + 1}"
@@ -171,6 +174,9 @@ def _show_run(i: int, run: Run, tint: str) -> None:
         name = f"trace-{run.text.seed}"
         row.download_button("JSON", lambda: _trace(run), f"{name}.json", key=f"writing.json.{i}")
         row.download_button("CSV", lambda: services.trace_csv(run.text), f"{name}.csv", key=f"writing.csv.{i}")
+        if keep is not None:
+            reply = services.model(run.key).tokenizer.decode(run.text.token_ids)
+            row.button("Keep as a turn", icon=":material/forum:", key=f"writing.keep.{i}", on_click=keep, args=(reply,))
 
 
 def _show_step(i: int, at: int, run: Run) -> None:

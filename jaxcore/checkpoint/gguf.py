@@ -117,6 +117,8 @@ def _convert(checkpoint: Checkpoint, folder: Path, progress: Callable[[float, st
         metadata, _ = read_header(checkpoint.path)
         tokenizer, content = tokenizer_file(checkpoint.path, metadata)
         (made / tokenizer).write_bytes(content)
+        if isinstance(template := metadata.get("tokenizer.chat_template"), str):
+            (made / "chat_template.jinja").write_text(template, "utf-8")
         write_safetensors(made / "model.safetensors", entries, {"format": "pt"})
         try:
             made.rename(folder)

@@ -12,7 +12,7 @@ from typing import Any
 from jaxcore.checkpoint.store import TensorInfo
 from models.errors import ConfigError
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Raise this when the content of converted copies changes, so that old ones are made anew."""
 
 TOP = {"token_embd": "embed_tokens", "output_norm": "norm", "output": "lm_head"}

@@ -22,6 +22,10 @@ WANTED = (
     "chat_template.jinja",
 )
 """Files that are fetched; pickles never are."""
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json")
+"""Files that are a tokenizer, the preferred one first."""
+TOKENIZER_WANTED = (*TOKENIZERS, "tokenizer_config.json", "generation_config.json")
+"""Files that are fetched when only the tokenizer is wanted."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def parse(reference: str) -> tuple[str, str | None]:
     return repository, revision or None
 
 
-def plan(reference: str) -> Plan:
+def plan(reference: str, *, tokenizer_only: bool = False) -> Plan:
     """Ask the hub what a reference holds, pinned to one commit. Needs the network; downloads nothing."""
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.constants import DEFAULT_REVISION, HF_HUB_CACHE
@@ -59,8 +63,10 @@ def plan(reference: str) -> Plan:
     except Exception as error:
         raise _explained(error, repository, revision) from None
     sizes = {f.rfilename: f.size or 0 for f in info.siblings or ()}
-    files = _wanted(sizes)
-    if not any(name.endswith(".safetensors") for name in files):
+    files = _wanted(sizes, TOKENIZER_WANTED if tokenizer_only else WANTED)
+    if tokenizer_only and not set(files) & set(TOKENIZERS):
+        raise CheckpointError(f"hf:{repository} holds no tokenizer: none of {', '.join(TOKENIZERS)}.")
+    if not tokenizer_only and not any(name.endswith(".safetensors") for name in files):
         raise CheckpointError(
             f"hf:{repository} holds no safetensors weights, and pickles (.bin, .pt) are never opened. Look for "
             "a converted copy of the model."
@@ -130,9 +136,18 @@ def cached(reference: str) -> Path | None:
     return folder if has_weights(folder) else None
 
 
-def _wanted(names: Iterable[str]) -> tuple[str, ...]:
+def cached_tokenizer(reference: str) -> Path | None:
+    """The tokenizer of a reference in the cache, without asking the network; None if there is none."""
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, revision = parse(reference)
+    found = (try_to_load_from_cache(repository, name, revision=revision) for name in TOKENIZERS)
+    return next((Path(path) for path in found if isinstance(path, str)), None)
+
+
+def _wanted(names: Iterable[str], patterns: Iterable[str]) -> tuple[str, ...]:
     """The files worth fetching: in the top folder, and of several sets of weights only the usual one."""
-    chosen = [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in WANTED)]
+    chosen = [name for name in names if "/" not in name and any(fnmatch(name, pattern) for pattern in patterns)]
     weights = [name for name in chosen if name.endswith(".safetensors")]
     usual = [name for name in weights if name.startswith("model")] or weights
     return tuple(name for name in chosen if name not in weights or name in usual)

@@ -8,8 +8,10 @@ import pytest
 from dashboard import words
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
 from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
-from dashboard.charts.style import to_svg
+from dashboard.charts.style import SERIES, to_svg
+from dashboard.charts.tokenizers import bars_chart
 from jaxcore.sample import Candidate, StepRecord
+from jaxcore.token_counts import Rival, Verdict
 
 CANDIDATES = (
     Candidate(5, " a", 3.0, 0.5, 0.6, 0.7, True),
@@ -126,3 +128,41 @@ def test_the_drawing_names_the_sizes():
 )
 def test_the_sentence_is_built_from_the_numbers(changes, sentence):
     assert words.chosen(replace(STEP, **changes), 262_144) == sentence
+
+
+def test_bars_keep_a_row_each_and_leave_out_what_is_unknown():
+    spec = bars_chart(['say "a"', "b", "b"], {"x": (3, None, 1), "y": (4, 2, 2)}, "tokens").to_dict()
+    rows = [(row["row"], row["name"], row["series"], row["value"]) for row in values(spec)]
+    assert rows == [
+        (0, 'say "a"', "x", 3),
+        (2, "b", "x", 1),
+        (0, 'say "a"', "y", 4),
+        (1, "b", "y", 2),
+        (2, "b", "y", 2),
+    ]
+    axis = spec["layer"][0]["encoding"]["y"]["axis"]
+    assert json.loads(axis["labelExpr"].removesuffix("[datum.value]")) == ['say "a"', "b", "b"]
+    assert spec["layer"][0]["encoding"]["color"]["scale"] == {"domain": ["x", "y"], "range": list(SERIES[:2])}
+    assert "say" in to_svg(bars_chart(['say "a"'], {"x": (3,)}, "tokens"))
+
+
+def test_the_verdict_on_tokenizers_is_built_from_the_numbers():
+    found = Verdict("gemma3", 62, 11, (Rival("apertus", 72, better=1, worse=7, same=3, chance=0.0703125),))
+    assert words.fewest_tokens(found, 12) == [
+        "Over the 11 of 12 lines that all can write, **gemma3** needs 62 tokens, the fewest of all.",
+        "**apertus** needs 72, 16% more: more on 7 lines, fewer on 1, the same on 3.",
+        "This says little about other texts: 11 lines, picked by hand, and the winner named afterwards. If a coin "
+        "decided each line on which gemma3 and apertus differ, a result as uneven as 7 to 1 would come up 7.0% of the "
+        "time.",
+    ]
+    tie = replace(found, words=12, rivals=(replace(found.rivals[0], total=62),))
+    assert words.fewest_tokens(tie, 12)[:2] == [
+        "Over 12 lines, **gemma3** and **apertus** need 62 tokens each, the fewest of all.",
+        "**apertus**: more on 7 lines, fewer on 1, the same on 3.",
+    ]
+
+
+def test_the_sentence_on_vocabularies():
+    said = words.largest_vocabulary({"char": 28, "gemma3": 262_144, "apertus": 131_072})
+    assert said.startswith("**gemma3**'s vocabulary is 2.0 times apertus's, 9,362 times char's. ")
+    assert words.largest_vocabulary({"char": 28}).startswith("A larger vocabulary")

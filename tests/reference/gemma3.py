@@ -46,13 +46,13 @@ def make(**changes) -> Reference:
     return model
 
 
-def save_tokenizer(folder: Path) -> None:
-    """One token a byte, as byte-level vocabularies write them, and two special ones."""
+def save_tokenizer(folder: Path, more: Sequence[str] = ()) -> None:
+    """One token a byte, as byte-level vocabularies write them, then special ones: BOS, EOS and ``more``."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     library = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     library.decoder = decoders.ByteLevel()
-    library.add_special_tokens([AddedToken("<bos>", special=True), AddedToken("<eos>", special=True)])
+    library.add_special_tokens([AddedToken(name, special=True) for name in ("<bos>", "<eos>", *more)])
     library.save(str(folder / "tokenizer.json"))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from jaxcore.checkpoint.hub import parse
 from models.errors import InputError
+from tests.reference.gemma3 import save_tokenizer
 
 ROOT = Path(__file__).parents[3]
 COMMIT = "c0ffee" + "0" * 34
@@ -95,6 +96,10 @@ try:
     if sys.argv[1] == "plan":
         plan = hub.plan(sys.argv[2])
         found = {"files": plan.files, "total": plan.total_bytes, "missing": plan.missing_bytes, "commit": plan.revision}
+    elif sys.argv[1] == "tokens":
+        from jaxcore.tokens import find_tokenizer
+        tokenizer = find_tokenizer(sys.argv[2])
+        found = {"ids": tokenizer.encode("ab", bos=True), "stop": sorted(tokenizer.stop_ids)}
     else:
         checkpoint = open_reference(sys.argv[2], lambda share, what: told.append(share))
         found = {"revision": checkpoint.revision, "tensors": len(checkpoint.tensors), "path": str(checkpoint.path)}
@@ -154,6 +159,30 @@ def test_a_reference_is_fetched_once_and_opens_offline_afterwards(hub, model, tm
 
     again, _ = run("open", reference, tmp_path / "cache", UNREACHABLE)
     assert again == {**first, "told": []}
+
+
+def with_tokenizer(folder):
+    save_tokenizer(folder)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [257, 7]}))
+
+
+@pytest.mark.parametrize("reference", ["hf:org/tiny", "hf:org/tiny@v1"])
+def test_of_a_tokenizer_only_its_own_files_are_fetched(hub, model, tmp_path, reference):
+    with_tokenizer(hub.RequestHandlerClass.folder)
+    first, _ = run("tokens", reference, tmp_path / "cache", address(hub))
+    assert first == {"ids": [256, 97 - 33, 98 - 33], "stop": [7, 257], "told": []}
+    fetched = {path.rpartition("/")[2] for _, path in hub.RequestHandlerClass.asked if "/resolve/" in path}
+    assert fetched == {"tokenizer.json", "generation_config.json"}
+    assert run("tokens", reference, tmp_path / "cache", UNREACHABLE)[0] == first
+
+    whole, _ = run("open", reference, tmp_path / "cache", address(hub))
+    assert whole["tensors"] == len(list(model.parameters()))
+
+
+def test_a_repository_without_a_tokenizer_is_refused(hub, tmp_path):
+    found, _ = run("tokens", "hf:org/tiny", tmp_path / "cache", address(hub))
+    assert "hf:org/tiny holds no tokenizer" in found["error"]
+    assert not [path for _, path in hub.RequestHandlerClass.asked if "/resolve/" in path]
 
 
 def test_half_a_download_is_completed_and_not_opened(hub, tmp_path):

@@ -72,6 +72,7 @@ def write_gguf(
     metadata: Mapping[str, int | float] | None = None,
     quantised: Mapping[str, GGMLQuantizationType] | None = None,
     architecture: str = "gemma3",
+    chat_template: str | None = None,
 ) -> None:
     """Store tensors as llama.cpp does: norms with 1 added, a SentencePiece vocabulary in the metadata."""
     writer = GGUFWriter(path, architecture)
@@ -96,6 +97,8 @@ def write_gguf(
     writer.add_token_types([*TYPES, *[6] * len(BYTES)])
     for name, special in {"bos": 2, "eos": 1, "unk": 3, "pad": 0}.items():
         getattr(writer, f"add_{name}_token_id")(special)
+    if chat_template is not None:
+        writer.add_chat_template(chat_template)
     for name, array in tensors.items():
         stored = array + np.float32(1) if name.endswith("norm.weight") else array
         kind = (quantised or {}).get(name)
