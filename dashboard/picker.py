@@ -66,6 +66,8 @@ def _offer_model(reference: str) -> None:
     loaded = state.active() == key
     if not loaded:
         st.caption(f"{found.title}, {amount(found.parameters)} parameters. Takes **{memory}** of memory.")
+        if reference in CATALOGUE:
+            st.caption(CATALOGUE[reference].note)
     wanted = st.query_params.get("load") == "1" and state.active() is None
     if not loaded and (st.button("Load", type="primary", width="stretch", icon=":material/bolt:") or wanted):
         with progress("Preparing") as report:

@@ -3,12 +3,15 @@
 import streamlit as st
 
 from dashboard import services
+from jaxcore.session import LoadedModel
 
 MODEL = "model"
 DTYPE = "dtype"
 PROMPT = "prompt"
 ACTIVE = "active.model"
 
+SMALL = 10_000
+"""Tokens in the largest vocabulary that counts as small."""
 EXAMPLES = {
     "Geography": "The capital of Switzerland is",
     "Indirect object": "When Mary and John went to the store, John gave a drink to",
@@ -18,6 +21,34 @@ EXAMPLES = {
     "Recipe": "To make a good fondue, first",
 }
 """Prompts to begin with, each showing something else."""
+CHARACTER_EXAMPLES = {
+    "English": "and the lord said to the people of the",
+    "Induction": "qzkvbxjw qzkvbxjw qzkv",
+    "Python": "    def get value self key default none\n        if key not in self",
+    "Romaji": "watashi wa sono toki",
+}
+SMALL_EXAMPLES = {
+    "A wrong opinion": "Is a mouse bigger than a horse? I think yes. Answer:",
+    "A right opinion": "Is ten more than four? I think yes. Answer:",
+    "No opinion": "Is a whale bigger than an ant? Answer:",
+    "English": "The program reads the file and",
+    "German": "Die Datei wird in diesem Verzeichnis",
+    "French": "Cette commande permet de",
+    "Italian": "Per impostazione predefinita, il",
+}
+
+
+def examples(model: LoadedModel) -> dict[str, str]:
+    """Prompts that suit a model: in its alphabet, and no harder than a small vocabulary can say."""
+    if model.config.family == "char":
+        return CHARACTER_EXAMPLES
+    return EXAMPLES if model.config.vocab > SMALL else SMALL_EXAMPLES
+
+
+def is_example_of_others(prompt: str | None, own: dict[str, str]) -> bool:
+    """Whether a prompt is an untouched example meant for another kind of model."""
+    others = {*EXAMPLES.values(), *CHARACTER_EXAMPLES.values(), *SMALL_EXAMPLES.values()}
+    return prompt in others - set(own.values())
 
 
 def set_prompt(prompt: str) -> None:

@@ -16,8 +16,9 @@ def welcome() -> None:
         "and follow every token it writes back to the numbers behind it."
     )
     st.info(
-        "**Load a model in the sidebar to begin.** `gemma3-270m` is the real Gemma 3 270M and needs no network; a "
-        "checkpoint of your own opens from a folder, a .gguf file, or the Hugging Face hub.",
+        "**Load a model in the sidebar to begin.** `gemma3-270m` is the real Gemma 3 270M; the small ones were trained "
+        "for this program and load at once; none needs a network. A checkpoint of your own opens from a folder, a "
+        "file, or the Hugging Face hub.",
         icon=":material/arrow_back:",
     )
 
@@ -35,16 +36,17 @@ def facts(key: services.ModelKey) -> None:
     row[4].metric("Vocabulary", f"{cfg.vocab:,}", border=True)
     row[5].metric("Context", f"{cfg.context:,}", border=True, help="Tokens it can read at once.")
 
-    st.markdown("**Layers**")
-    draw(layers_chart(cfg.is_global, cfg.window))
+    if len(set(cfg.windows)) > 1:
+        st.markdown("**Layers**")
+        draw(layers_chart(cfg.windows))
     left, right = st.columns([2, 3], gap="large")
     with left:
         st.markdown("**Parameters by part**")
         draw(parts_chart(found.parts))
     with right:
-        st.markdown("**One layer**")
+        st.markdown(f"**One of {cfg.n_layers} layers**")
         st.graphviz_chart(block_drawing(cfg), width="stretch")
-    examples()
+    examples(key)
     with st.expander("Where it came from, and every setting"):
         memory = amount(services.memory(found.checkpoint, key.dtype), "B")
         st.markdown(f"{memory} of weights as {model.dtype} on {model.device}; files in `{model.checkpoint.path}`.")
@@ -54,11 +56,11 @@ def facts(key: services.ModelKey) -> None:
         st.dataframe([{"setting": n, "value": v} for n, v in settings.items()], hide_index=True)
 
 
-def examples() -> None:
+def examples(key: services.ModelKey) -> None:
     """Prompts to begin with."""
     st.markdown("**Begin with a prompt**")
     row = st.container(horizontal=True)
-    for name, prompt in state.EXAMPLES.items():
+    for name, prompt in state.examples(services.model(key)).items():
         if row.button(name, help=prompt):
             state.set_prompt(prompt)
             st.switch_page(SAMPLING)

@@ -7,11 +7,15 @@ import altair as alt
 
 from dashboard.charts.style import GLOBAL, LOCAL, MUTED, PARTS
 
+BLOCKS = {"gemma3": ("gated MLP", "norm"), "apertus": ("xIELU MLP", ""), "char": ("ReLU MLP", "")}
+"""What a family calls its MLP, and what stands after each of its sublayers."""
 
-def layers_chart(is_global: Sequence[bool], window: int) -> alt.Chart:
-    """Every layer in order, local ones (sliding window) apart from global ones."""
-    kinds = {False: f"local: sees the last {window:,} tokens", True: "global: sees every earlier token"}
-    data = [{"layer": i, "kind": kinds[wide], "height": 1.0 if wide else 0.7} for i, wide in enumerate(is_global)]
+
+def layers_chart(windows: Sequence[int]) -> alt.Chart:
+    """Every layer in order, local ones (with a window smaller than the largest) apart from global ones."""
+    kinds = {False: f"local: sees the last {min(windows):,} tokens", True: "global: sees every earlier token"}
+    wide = [window == max(windows) for window in windows]
+    data = [{"layer": i, "kind": kinds[w], "height": 1.0 if w else 0.7} for i, w in enumerate(wide)]
     return (
         alt.Chart(alt.Data(values=data))
         .mark_bar(cornerRadius=3)
@@ -49,14 +53,15 @@ def parts_chart(parts: Mapping[str, int]) -> alt.LayerChart | alt.FacetChart:
 
 def block_drawing(cfg: Any) -> str:
     """The path of the residual stream through one layer, in Graphviz's language."""
+    mlp, after = BLOCKS[cfg.family]
     return f"""digraph {{
         rankdir=LR; bgcolor="transparent"; nodesep=0.2; ranksep=0.3;
         node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=11, color="{MUTED}"];
         edge [color="{MUTED}", fontcolor="{MUTED}", fontname="sans-serif", fontsize=10, arrowsize=0.6];
         into [label="residual\\nstream", fillcolor="#E2E8F0"]; out [label="next layer", fillcolor="#E2E8F0"];
         attention [label="attention\\n{cfg.n_heads} heads x {cfg.head_dim}", fillcolor="#BFDBFE"];
-        mlp [label="gated MLP\\n{cfg.d_mlp:,} units", fillcolor="#FDE3B3"];
+        mlp [label="{mlp}\\n{cfg.d_mlp:,} units", fillcolor="#FDE3B3"];
         node [label="+", shape=circle, width=0.25, fixedsize=true, fillcolor="#E2E8F0"]; add1; add2;
-        into -> attention [label=" norm"]; attention -> add1 [label=" norm"]; into -> add1;
-        add1 -> mlp [label=" norm"]; mlp -> add2 [label=" norm"]; add1 -> add2; add2 -> out;
+        into -> attention [label=" norm"]; attention -> add1 [label=" {after}"]; into -> add1;
+        add1 -> mlp [label=" norm"]; mlp -> add2 [label=" {after}"]; add1 -> add2; add2 -> out;
     }}"""

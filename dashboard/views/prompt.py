@@ -13,12 +13,18 @@ LISTED = 500
 
 def plain_text(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
     """A prompt as it is typed, and its tokens."""
-    first = next(iter(state.EXAMPLES.values()))
+    model = services.model(key)
+    examples = state.examples(model)
+    first = next(iter(examples.values()))
+    if state.is_example_of_others(st.session_state.get(state.PROMPT), examples):
+        state.set_prompt(first)
     prompt = st.text_area("Prompt", first, key=state.PROMPT, bind="query-params", height=80)
     row = st.container(horizontal=True, vertical_alignment="center")
-    bos = row.toggle("BOS token in front", True, key="bos", bind="query-params", help="Gemma is lost without it.")
+    bos = model.tokenizer.bos is not None and row.toggle(
+        "BOS token in front", True, key="bos", bind="query-params", help="Models trained with it are lost without it."
+    )
     with row.popover("Examples", icon=":material/lightbulb:"):
-        for name, example in state.EXAMPLES.items():
+        for name, example in examples.items():
             st.button(name, help=example, width="stretch", on_click=state.set_prompt, args=(example,))
     ids = services.encode(key, prompt, bos)
     token_list(row, key, ids)

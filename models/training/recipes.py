@@ -65,7 +65,7 @@ APERTUS = {
     "post_norm": False,
     "attention_bias": False,
     "tie_word_embeddings": True,
-    "bos_token_id": 0,
+    "pad_token_id": 0,
     "eos_token_id": 1,
 }
 GEMMA3 = {
@@ -87,7 +87,7 @@ GEMMA3 = {
     "rope_local_base_freq": 10_000.0,
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
-    "bos_token_id": 0,
+    "pad_token_id": 0,
     "eos_token_id": 1,
 }
 REPEATS = (
@@ -125,8 +125,8 @@ RECIPES = {
             title="Apertus's architecture in German, French, Italian and English",
             config=APERTUS,
             corpus=tuple(f"multilingual/{language}" for language in LANGUAGES),
-            rows={"text": 16},
-            steps=1500,
+            rows={"text": 12},
+            steps=1100,
             learning_rate=3e-3,
             dtype="bfloat16",
             story="Equal shares of the four languages, mostly manuals and handbooks of free software, read with a byte-"

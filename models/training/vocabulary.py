@@ -2,7 +2,7 @@
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-SPECIAL = ("<s>", "</s>")
+SPECIAL = ("<pad>", "<eos>")
 
 
 def train(text: str, size: int) -> Tokenizer:

@@ -111,7 +111,9 @@ def test_other_alphabets_run_by_ids_and_have_no_text(tmp_path):
         _ = model.tokenizer
 
 
-@pytest.mark.parametrize(("text", "says"), [("Hello", "character 1 of the text is 'H'"), ("a b\tc", "character 4 of the text is '⇥'")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("Hello", "character 1 of the text is 'H'"), ("a b\tc", "character 4 of the text is '⇥'")]
+)
 def test_characters_outside_the_alphabet_are_named_with_their_place(weights, tmp_path, text, says):
     model = load(open_reference(str(char.save(tmp_path / "m.safetensors", weights))))
     with pytest.raises(ClearboxError, match=says):

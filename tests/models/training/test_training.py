@@ -206,5 +206,5 @@ def test_the_vocabulary_holds_every_byte_and_gives_the_text_back():
     text = "Zürich 1234 ✓ \t neu\n"
     found = tokenizer.encode(text)
     assert tokenizer.decode(found.ids) == text
-    assert tokenizer.token_to_id("<s>") == 0
+    assert tokenizer.token_to_id("<pad>") == 0
     assert all(len(token) == 1 or not any(c.isdigit() for c in token) for token in found.tokens)
