@@ -93,7 +93,7 @@ def test_a_chart_becomes_an_svg_image_with_its_labels():
 
 
 def test_layers_and_parts():
-    rows = layers_chart([False, True], 512).to_dict()["data"]["values"]
+    rows = layers_chart([512, 2**30]).to_dict()["data"]["values"]
     assert [row["kind"] for row in rows] == ["local: sees the last 512 tokens", "global: sees every earlier token"]
     rows = values(parts_chart({"embedding": 3_000_000, "MLP": 1_000_000}).to_dict())
     assert [row["label"] for row in rows] == ["3.0 M · 75.0%", "1.0 M · 25.0%"]
@@ -101,10 +101,15 @@ def test_layers_and_parts():
 
 def test_the_drawing_names_the_sizes():
     class Shape:
-        n_heads, head_dim, d_mlp, tied = 4, 256, 2048, True
+        family, n_heads, head_dim, d_mlp = "gemma3", 4, 256, 2048
 
-    assert "4 heads x 256" in block_drawing(Shape)
-    assert "2,048 units" in block_drawing(Shape)
+    drawing = block_drawing(Shape)
+    assert "4 heads x 256" in drawing
+    assert "gated MLP\\n2,048 units" in drawing
+    assert drawing.count('" norm"') == 4
+    Shape.family = "apertus"
+    assert "xIELU MLP" in block_drawing(Shape)
+    assert block_drawing(Shape).count('" norm"') == 2
 
 
 @pytest.mark.parametrize(
