@@ -76,8 +76,8 @@ def _identity(checkpoint: Checkpoint) -> str:
     stat = checkpoint.path.stat()
     digest = hashlib.sha256(f"{stat.st_size}:{stat.st_mtime_ns}:{LAYOUT_VERSION}".encode())
     with checkpoint.path.open("rb") as file:
-        # Up to the first matrix: single numbers may lie among the metadata.
-        digest.update(file.read(min(info.offset for info in checkpoint.tensors.values() if len(info.shape) > 1)))
+        # The header ends before the first tensor; single numbers may lie within it.
+        digest.update(file.read(min(info.offset for info in checkpoint.tensors.values() if info.parameters > 1)))
     return digest.hexdigest()[:16]
 
 

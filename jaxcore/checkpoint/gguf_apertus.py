@@ -33,7 +33,7 @@ def hf_config(metadata: Metadata, infos: Sequence[TensorInfo]) -> tuple[dict[str
         raise ConfigError(f"{metadata.path}: {turned} of {head_dim} dimensions of a head are rotated; all must be.")
     base = float(metadata.number("rope.freq_base"))
     factors = next((info for info in infos if info.name == ROPE_FACTORS), None)
-    rope, notes = _scaling(metadata, factors, base, int(head_dim))
+    rope, notes = _scaling(metadata, factors, base, head_dim)
     return {
         "architectures": ["ApertusForCausalLM"],
         "model_type": "apertus",
@@ -48,7 +48,7 @@ def hf_config(metadata: Metadata, infos: Sequence[TensorInfo]) -> tuple[dict[str
 
 
 def _scaling(
-    metadata: Metadata, info: TensorInfo | None, base: float, head_dim: int
+    metadata: Metadata, info: TensorInfo | None, base: float, head_dim: float
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Rotary settings in Hugging Face's spelling: from the factors of all frequencies, or else from the metadata."""
     kind = metadata.values.get(f"{metadata.architecture}.rope.scaling.type", "none")
@@ -63,7 +63,7 @@ def _scaling(
     divided = np.concatenate(list(pieces(info))).reshape(-1).astype(np.float64)
     if (divided == 1).all():
         return {"rope_type": "default"}, ()
-    rope = _llama3(divided, base, head_dim)
+    rope = _llama3(divided, base)
     if rope is None or rope.bands is None:
         raise ConfigError(
             f"{metadata.path}: {info.name} divides the rotary frequencies by {divided.min():g} to {divided.max():g}, "
@@ -82,9 +82,9 @@ def _scaling(
     )
 
 
-def _llama3(divided: np.ndarray, base: float, head_dim: int) -> Rope | None:
+def _llama3(divided: np.ndarray, base: float) -> Rope | None:
     """The rotary embedding whose frequencies are divided so, if there is one; the low band's edge is taken as 1."""
-    factor = float(divided.max())
+    head_dim, factor = 2 * len(divided), float(divided.max())
     if not (divided.min() > 0 and 1 < factor < np.inf and 1 < base < np.inf):
         return None
     plain = inverse_frequencies(Rope(base=base), head_dim)

@@ -200,6 +200,8 @@ FACTORS = tiny_apertus.rotary_factors(LLAMA3, 16)
         (FACTORS, {"rope.scaling.type": "linear"}, ConfigError, "scaling of type 'linear' is not supported"),
         (FACTORS, {"rope.freq_base": None}, ConfigError, "the metadata lack apertus.rope.freq_base"),
         (FACTORS, {"rope.dimension_count": 8}, ConfigError, "8 of 16 dimensions of a head are rotated"),
+        (FACTORS, {"attention.key_length": np.inf, "rope.dimension_count": np.inf}, CheckpointError, "heads of inf"),
+        (FACTORS, {"attention.key_length": np.nan, "rope.dimension_count": None}, ConfigError, "nan of nan dimensions"),
         (FACTORS, {"block_count": None}, ConfigError, "the metadata lack apertus.block_count"),
         (FACTORS, {"block_count": "three"}, ConfigError, "apertus.block_count as 'three'; one number"),
     ],
