@@ -29,14 +29,6 @@ def draw(chart: alt.TopLevelMixin) -> None:
     st.vega_lite_chart(chart.to_dict(validate=False), width="stretch")
 
 
-def amount(count: float, unit: str = "") -> str:
-    """A large number in three figures: 268 M, 1.07 GB."""
-    for size, letter in ((1e9, "G" if unit else "B"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.3g} {letter}{unit}"
-    return f"{count:,.0f} {unit}".strip()
-
-
 def needs_model() -> services.ModelKey:
     """The loaded model; without one, say what to do and end the page here."""
     key = state.active()

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import streamlit as st
 
 from dashboard import services, state
-from dashboard.components import amount, errors
+from dashboard.components import errors
+from dashboard.words import amount
 from jaxcore.catalogue import CATALOGUE, Progress
 
 ON_DISK, ON_HUB = "A folder or file", "Hugging Face hub"
@@ -51,6 +52,12 @@ def _offer_download(plan: services.Plan) -> None:
 
 def _offer_model(reference: str) -> None:
     found = services.preview(reference)
+    if found.config.vocab == 0:
+        st.caption(
+            f"{found.title}, {amount(found.parameters)} parameters: blocks alone, without embedding and output. There is "
+            "nothing to run; its weights can be read with `python -m jaxcore inspect`."
+        )
+        return
     dtypes = ["float32", "bfloat16"]
     dtype = st.segmented_control(
         "Weights in memory as",

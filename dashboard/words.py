@@ -17,6 +17,14 @@ STOPPED = {
 }
 
 
+def amount(count: float, unit: str = "") -> str:
+    """A large number in three figures: 268 M, 1.07 GB."""
+    for size, letter in ((1e9, "G" if unit else "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {letter}{unit}"
+    return f"{count:,.0f} {unit}".strip()
+
+
 def quoted(token: str) -> str:
     """A token as it is shown in a sentence."""
     return f"`{visible(token).replace('`', 'ˋ')}`"
@@ -46,10 +54,14 @@ def prediction(step: StepRecord) -> str:
     first = step.candidates[0]
     change = step.top1_temperature - step.top1_raw
     direction = "sharpens" if change > 0.0005 else "flattens" if change < -0.0005 else "keeps"
+    survivors = (
+        "no other token survives the filters"
+        if step.kept_final == 1
+        else f"of the {step.kept_final:,} tokens that survive it would be drawn with {first.probability_final:.1%}"
+    )
     return (
         f"The likeliest next token is {quoted(first.token)}. Temperature {direction} it "
-        f"({step.top1_raw:.1%} → {step.top1_temperature:.1%}), and of the {step.kept_final:,} tokens that survive it "
-        f"would be drawn with {first.probability_final:.1%}."
+        f"({step.top1_raw:.1%} → {step.top1_temperature:.1%}), and {survivors}."
     )
 
 

@@ -47,15 +47,17 @@ class Shipped:
     parameters: int
     note: str
     folder: Path
+    card: str
+    """Markdown: data, licence, training, loss."""
     present: bool = True
 
 
-def _shipped(card: Path) -> Shipped:
+def _shipped(path: Path) -> Shipped:
     """The model that a card describes, from the ``key: value`` lines between its first two rulers."""
-    head = card.read_text("utf-8").split("---\n", 2)[1]
+    _, head, card = path.read_text("utf-8").split("---\n", 2)
     facts = dict(line.split(": ", 1) for line in head.splitlines())
     note = f"{facts['title']}; trained for this program."
-    return Shipped(card.parent.name, facts["family"], int(facts["parameters"]), note, card.parent)
+    return Shipped(path.parent.name, facts["family"], int(facts["parameters"]), note, path.parent, card)
 
 
 GEMMA3_270M = Packaged(

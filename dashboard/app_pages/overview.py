@@ -4,7 +4,9 @@ import streamlit as st
 
 from dashboard import services, state
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
-from dashboard.components import amount, draw, errors, provenance
+from dashboard.components import draw, errors, provenance
+from dashboard.words import amount
+from jaxcore.catalogue import CATALOGUE, Shipped
 
 SAMPLING = "app_pages/sampling.py"
 
@@ -50,6 +52,9 @@ def facts(key: services.ModelKey) -> None:
     with st.expander("Where it came from, and every setting"):
         memory = amount(services.memory(found.checkpoint, key.dtype), "B")
         st.markdown(f"{memory} of weights as {model.dtype} on {model.device}; files in `{model.checkpoint.path}`.")
+        entry = CATALOGUE.get(key.reference)
+        if isinstance(entry, Shipped):
+            st.markdown(entry.card.replace("# ", "#### ", 1))
         for note in model.checkpoint.notes:
             st.markdown(f"- {note}")
         settings = {name: str(value) for name, value in vars(cfg).items() if name != "is_global"}

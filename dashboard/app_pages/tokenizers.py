@@ -3,10 +3,11 @@
 import streamlit as st
 
 from dashboard import services, state
-from dashboard.components import amount, errors
+from dashboard.components import errors
 from dashboard.picker import progress
 from dashboard.views.splits import splits
 from dashboard.views.word_counts import vocabularies, word_counts
+from dashboard.words import amount
 
 ONE, MANY, VOCABULARIES = "One text", "Many words", "Vocabularies"
 NOT_AT_FIRST = "char"  # it cannot write most texts

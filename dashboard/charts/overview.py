@@ -6,6 +6,7 @@ from typing import Any
 import altair as alt
 
 from dashboard.charts.style import GLOBAL, LOCAL, MUTED, PARTS
+from dashboard.words import amount
 
 BLOCKS = {"gemma3": ("gated MLP", "norm"), "apertus": ("xIELU MLP", ""), "char": ("ReLU MLP", "")}
 """What a family calls its MLP, and what stands after each of its sublayers."""
@@ -37,7 +38,7 @@ def layers_chart(windows: Sequence[int]) -> alt.Chart:
 def parts_chart(parts: Mapping[str, int]) -> alt.LayerChart | alt.FacetChart:
     """Parameters by part of the model."""
     total = sum(parts.values())
-    data = [{"part": p, "count": n, "label": f"{n / 1e6:,.1f} M · {n / total:.1%}"} for p, n in parts.items()]
+    data = [{"part": p, "count": n, "label": f"{amount(n)} · {n / total:.1%}"} for p, n in parts.items()]
     order = sorted(parts, key=lambda part: -parts[part])
     base = alt.Chart(alt.Data(values=data)).encode(
         y=alt.Y("part:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False)),

@@ -73,8 +73,11 @@ def batch(recipe: Recipe, streams: Mapping[str, np.ndarray], context: int, step:
 
 
 def _repeated(rng: np.random.Generator, window: np.ndarray) -> np.ndarray:
-    """The beginning of a window over and over, or different letters in random order over and over."""
+    """The beginning of a window over and over, or different letters in random order over and over.
+
+    What is mostly blank, such as indentation, is not repeated: a model would learn never to leave it.
+    """
     span = window[: rng.integers(*SPANS)]
-    if rng.integers(2):
+    if rng.integers(2) or np.mean(span < LETTERS.start) > 0.5:
         span = rng.permutation(LETTERS)[: len(span)]
     return np.resize(span, len(window))

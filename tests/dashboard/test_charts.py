@@ -96,7 +96,7 @@ def test_layers_and_parts():
     rows = layers_chart([512, 2**30]).to_dict()["data"]["values"]
     assert [row["kind"] for row in rows] == ["local: sees the last 512 tokens", "global: sees every earlier token"]
     rows = values(parts_chart({"embedding": 3_000_000, "MLP": 1_000_000}).to_dict())
-    assert [row["label"] for row in rows] == ["3.0 M · 75.0%", "1.0 M · 25.0%"]
+    assert [row["label"] for row in rows] == ["3 M · 75.0%", "1 M · 25.0%"]
 
 
 def test_the_drawing_names_the_sizes():

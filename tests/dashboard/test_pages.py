@@ -7,8 +7,10 @@ import pytest
 
 from dashboard import words
 from dashboard.views import writing
+from jaxcore.catalogue import CATALOGUE, Shipped
 from jaxcore.sampling import Settings
 from tests.dashboard.conftest import SAMPLING
+from tests.reference import char
 
 pytestmark = pytest.mark.xdist_group("pages")
 
@@ -35,6 +37,30 @@ def test_without_a_model_every_page_says_what_to_do(app):
 
 def test_the_picker_says_what_it_will_load_and_takes_before_loading(app):
     assert "Gemma 3, 268 M parameters. Takes **1.07 GB** of memory." in texts(app.sidebar.caption)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if isinstance(entry, Shipped)])
+def test_every_shipped_model_loads_and_samples(app, name):
+    app.sidebar.selectbox(key="model").set_value(name).run()
+    assert CATALOGUE[name].note in texts(app.sidebar.caption)
+    press(app, "Load")
+    assert not app.exception
+    assert "To make it again" in texts(app.markdown)
+    app.switch_page(SAMPLING).run()
+    assert not app.exception
+    assert 0 < float(labels(app)["Entropy of the model"].split()[0]) < 6
+    (run,) = write(app, steps=5)
+    assert len(run.text.steps) == 5
+
+
+def test_blocks_alone_are_not_offered_to_load(app, tmp_path):
+    around = ("tok_emb", "pos_emb", "lnf_w", "lnf_b", "W_out", "b_out")
+    blocks = {name: array for name, array in char.make(24, layers=2).items() if name not in around}
+    app.sidebar.selectbox(key="model").set_value("A folder or file").run()
+    app.sidebar.text_input(key="path").set_value(str(char.save(tmp_path / "blocks.safetensors", blocks))).run()
+    assert not app.exception
+    assert "blocks alone, without embedding and output" in texts(app.sidebar.caption)
+    assert "Load" not in [button.label for button in app.sidebar.button]
 
 
 def test_overview_shows_the_models_own_sizes(loaded):
