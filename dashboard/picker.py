@@ -54,8 +54,8 @@ def _offer_model(reference: str) -> None:
     found = services.preview(reference)
     if found.config.vocab == 0:
         st.caption(
-            f"{found.title}, {amount(found.parameters)} parameters: blocks alone, without embedding and output. There is "
-            "nothing to run; its weights can be read with `python -m jaxcore inspect`."
+            f"{found.title}, {amount(found.parameters)} parameters: blocks alone, without embedding and output. "
+            "There is nothing to run; its weights can be read with `python -m jaxcore inspect`."
         )
         return
     dtypes = ["float32", "bfloat16"]
