@@ -27,14 +27,17 @@ CHARACTER_EXAMPLES = {
     "Python": "    def get value self key default none\n        if key not in self",
     "Romaji": "watashi wa sono toki",
 }
-SMALL_EXAMPLES = {
+OPINION_EXAMPLES = {
     "A wrong opinion": "Is a mouse bigger than a horse? I think yes. Answer:",
     "A right opinion": "Is ten more than four? I think yes. Answer:",
     "No opinion": "Is a whale bigger than an ant? Answer:",
     "English": "The program reads the file and",
+}
+LANGUAGE_EXAMPLES = {
     "German": "Die Datei wird in diesem Verzeichnis",
     "French": "Cette commande permet de",
     "Italian": "Per impostazione predefinita, il",
+    "English": "The program reads the file and",
 }
 
 
@@ -42,13 +45,15 @@ def examples(model: LoadedModel) -> dict[str, str]:
     """Prompts that suit a model: in its alphabet, and no harder than a small vocabulary can say."""
     if model.config.family == "char":
         return CHARACTER_EXAMPLES
-    return EXAMPLES if model.config.vocab > SMALL else SMALL_EXAMPLES
+    if model.config.vocab > SMALL:
+        return EXAMPLES
+    return LANGUAGE_EXAMPLES if model.config.family == "apertus" else OPINION_EXAMPLES
 
 
 def is_example_of_others(prompt: str | None, own: dict[str, str]) -> bool:
     """Whether a prompt is an untouched example meant for another kind of model."""
-    others = {*EXAMPLES.values(), *CHARACTER_EXAMPLES.values(), *SMALL_EXAMPLES.values()}
-    return prompt in others - set(own.values())
+    kinds = (EXAMPLES, CHARACTER_EXAMPLES, OPINION_EXAMPLES, LANGUAGE_EXAMPLES)
+    return prompt in {text for kind in kinds for text in kind.values()} - set(own.values())
 
 
 def set_prompt(prompt: str) -> None:
