@@ -222,3 +222,11 @@ def code_only(source: str) -> str:
         kept.append(source[at:start])
         at = end
     return "".join([*kept, source[at:]])
+
+
+def shallow(source: str, deepest: int = 16) -> str:
+    """Source whose lines begin with at most ``deepest`` spaces.
+
+    What lies deeper mostly aligns the lines of one call; a small model would learn of it only to go on with spaces.
+    """
+    return re.sub(f"^ {{{deepest},}}", " " * deepest, source, flags=re.MULTILINE)

@@ -90,6 +90,7 @@ GEMMA3 = {
     "pad_token_id": 0,
     "eos_token_id": 1,
 }
+PYTHON = "Code without docstrings and comments, indented by at most 16 spaces."
 REPEATS = (
     "A quarter of the windows repeat themselves: a span of 8 to 60 characters of the text or, every other time, "
     "different letters in random order, written over and over. Plain text alone grows previous-token and induction "
@@ -108,7 +109,7 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         _char("char-english", "English, character by character", "english", 2500, REPEATS),
-        _char("char-python", "Python source, character by character", "python", 2000, REPEATS),
+        _char("char-python", "Python source, character by character", "python", 2000, f"{PYTHON} {REPEATS}"),
         _char("char-romaji", "Japanese in romaji, character by character", "romaji", 1500, REPEATS),
         _char(
             "char-english-shuffled",

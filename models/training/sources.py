@@ -113,12 +113,12 @@ def brown(root: Path) -> Iterator[str]:
 
 
 def python_modules(root: Path) -> Iterator[str]:
-    """Each Python file as code only; files that cannot be parsed are skipped."""
+    """Each Python file as code only, none indented deeply; files that cannot be parsed are skipped."""
     for path in sorted(root.rglob("*.py")):
         if NOT_CODE.isdisjoint(path.relative_to(root).parts):
             try:
                 with tokenize.open(path) as file:
-                    yield markup.code_only(file.read())
+                    yield markup.shallow(markup.code_only(file.read()))
             except (SyntaxError, ValueError, RecursionError):
                 continue
 

@@ -154,6 +154,11 @@ def test_a_docstring_after_wide_characters_is_cut_exactly():
     assert markup.code_only('class Größe: "日本"\ny = 1\n') == "class Größe: \ny = 1\n"
 
 
+def test_deep_indentation_is_cut_and_nothing_else():
+    source = "def f(a,\n" + " " * 16 + "b,\n" + " " * 17 + "c):\n    x = 1" + " " * 20 + "\n"
+    assert markup.shallow(source) == source.replace(" " * 17 + "c", " " * 16 + "c")
+
+
 def test_files_that_are_not_python_are_skipped(tmp_path):
     (tmp_path / "good.py").write_text("x = 1  # one\n")
     (tmp_path / "old.py").write_text("print 'two'\n")
