@@ -110,10 +110,12 @@ def cache_for(model: LoadedModel, tokens: int) -> KVCache:
     return decode.new_cache(model.config, min(capacity, model.config.context))
 
 
-def pieces(ids: Sequence[int]) -> Iterator[tuple[Int[Array, "bucket"], Int[Array, "bucket"]]]:
-    """The tokens and positions of a prompt in pieces of at most the largest bucket, the last one padded."""
-    for start in range(0, len(ids), BUCKETS[-1]):
-        piece = np.asarray(ids[start : start + BUCKETS[-1]], np.int32)
+def pieces(
+    ids: Sequence[int], longest: int = BUCKETS[-1]
+) -> Iterator[tuple[Int[Array, "bucket"], Int[Array, "bucket"]]]:
+    """The tokens and positions of a prompt in pieces of at most ``longest`` (a bucket), the last one padded."""
+    for start in range(0, len(ids), longest):
+        piece = np.asarray(ids[start : start + longest], np.int32)
         padding = next(b for b in BUCKETS if b >= len(piece)) - len(piece)
         positions = np.arange(start, start + len(piece), dtype=np.int32)
         yield (

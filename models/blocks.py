@@ -149,24 +149,18 @@ def by_position(
     return jnp.zeros((*pattern.shape[:-1], length)).at[..., column].add(pattern, mode="drop")
 
 
-def gated_mlp(
-    x: Float[Array, "seq d_model"],
-    W_gate: Float[Array, "d_mlp d_model"],
-    W_up: Float[Array, "d_mlp d_model"],
-    W_down: Float[Array, "d_model d_mlp"],
-) -> Float[Array, "seq d_model"]:
-    """GeGLU with the tanh GELU (Shazeer 2020, arXiv 2002.05202)."""
-    return project(jax.nn.gelu(project(x, W_gate), approximate=True) * project(x, W_up), W_down)
+def geglu(
+    x: Float[Array, "seq d_model"], W_gate: Float[Array, "d_mlp d_model"], W_up: Float[Array, "d_mlp d_model"]
+) -> Float[Array, "seq d_mlp"]:
+    """The units of a GeGLU MLP, with the tanh GELU (Shazeer 2020, arXiv 2002.05202)."""
+    return jax.nn.gelu(project(x, W_gate), approximate=True) * project(x, W_up)
 
 
-def mlp(
-    x: Float[Array, "seq d_model"],
-    W_up: Float[Array, "d_mlp d_model"],
-    W_down: Float[Array, "d_model d_mlp"],
-    activation: Callable[[Float[Array, "seq d_mlp"]], Float[Array, "seq d_mlp"]],
-) -> Float[Array, "seq d_model"]:
-    """An MLP with one hidden layer and no gate."""
-    return project(activation(project(x, W_up)), W_down)
+def by_head(
+    z: Float[Array, "seq n_heads head_dim"], W_O: Float[Array, "d_model n_heads head_dim"]
+) -> Float[Array, "seq n_heads d_model"]:
+    """What each head writes."""
+    return jnp.einsum("shd,mhd->shm", z, W_O.astype(jnp.float32), precision="highest")
 
 
 def xielu(

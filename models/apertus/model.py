@@ -5,7 +5,6 @@ rotary embedding, an MLP without gate, and an output head that may be the embedd
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -13,10 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from models import blocks
 from models.apertus.config import BETA, EPS, Config
-from models.blocks import Attend, Keys, Layer, mlp, project, rms_norm, rotate, xielu
+from models.blocks import Attend, Keys, Layer, by_head, project, rms_norm, rms_scale, rotate, xielu
 from models.params import Params, assembled
 from models.shapes import Logits, Positions, Resid
-from models.trace import Trace
+from models.trace import Trace, Writers
 
 
 class Block(NamedTuple):
@@ -74,22 +73,42 @@ def block(
     attn_out = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
     resid_mid = resid_pre + attn_out
 
-    activation = partial(xielu, alpha_p=w.alpha_p, alpha_n=w.alpha_n, beta=w.beta, eps=w.eps)
-    mlp_out = mlp(norm(resid_mid, w.mlp_norm), w.W_up, w.W_down, activation)
+    mlp_act = xielu(project(norm(resid_mid, w.mlp_norm), w.W_up), w.alpha_p, w.alpha_n, w.beta, w.eps)
+    mlp_out = project(mlp_act, w.W_down)
 
+    unscaled = jnp.ones(len(resid_pre))
     seen = Trace(
         resid_pre=resid_pre,
         resid_mid=resid_mid,
         resid_post=resid_mid + mlp_out,
         pattern=pattern,
+        v=keys.v,
         z=z,
-        head_out=jnp.einsum("shd,mhd->shm", z, w.W_O.astype(jnp.float32), precision="highest"),
+        head_out=by_head(z, w.W_O),
+        attn_norm_scale=unscaled,
         attn_out=attn_out,
+        mlp_act=mlp_act,
+        mlp_norm_scale=unscaled,
         mlp_out=mlp_out,
     )
     return seen, keys
 
 
+def writers(w: Block) -> Writers:
+    """The writers of one layer."""
+    return Writers(w.W_O.astype(jnp.float32), w.W_down.astype(jnp.float32))
+
+
+def read_out(weights: Params, part: Resid, resid: Resid, cfg: Config) -> Resid:
+    """What the final norm makes of a part of the residual stream ``resid``; parts that add up to it still do."""
+    return part * rms_scale(resid, cfg.norm_eps) * weights.final_norm.astype(jnp.float32)
+
+
+def output_bias(weights: Params) -> Float[Array, "vocab"]:
+    """The share of the logits that no part of the residual stream makes: none."""
+    return jnp.zeros(len(weights.W_U))
+
+
 def unembed(weights: Params, resid: Resid, cfg: Config) -> Logits:
     """Final norm and output head."""
-    return project(rms_norm(resid, weights.final_norm.astype(jnp.float32), cfg.norm_eps), weights.W_U)
+    return project(read_out(weights, resid, resid, cfg), weights.W_U)

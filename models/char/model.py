@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.blocks import Attend, Keys, layer_norm, mlp, project
+from models.blocks import Attend, Keys, by_head, layer_norm, project, rms_scale
 from models.char.config import Config
 from models.shapes import Logits, Positions, Resid
-from models.trace import Trace
+from models.trace import Trace, Writers
 
 
 class Block(NamedTuple):
@@ -78,18 +78,41 @@ def block(
     z, pattern = attend(project(x, w.W_Q), keys)
     attn_out = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
     resid_mid = resid_pre + attn_out
-    mlp_out = mlp(layer_norm(resid_mid, w.ln2_w, w.ln2_b, cfg.norm_eps), w.W_up, w.W_down, jax.nn.relu)
+    mlp_act = jax.nn.relu(project(layer_norm(resid_mid, w.ln2_w, w.ln2_b, cfg.norm_eps), w.W_up))
+    mlp_out = project(mlp_act, w.W_down)
+
+    unscaled = jnp.ones(len(resid_pre))
     seen = Trace(
         resid_pre=resid_pre,
         resid_mid=resid_mid,
         resid_post=resid_mid + mlp_out,
         pattern=pattern,
+        v=keys.v,
         z=z,
-        head_out=jnp.einsum("shd,mhd->shm", z, w.W_O.astype(jnp.float32), precision="highest"),
+        head_out=by_head(z, w.W_O),
+        attn_norm_scale=unscaled,
         attn_out=attn_out,
+        mlp_act=mlp_act,
+        mlp_norm_scale=unscaled,
         mlp_out=mlp_out,
     )
     return seen, keys
+
+
+def writers(w: Block) -> Writers:
+    """The writers of one layer."""
+    return Writers(w.W_O.astype(jnp.float32), w.W_down.astype(jnp.float32))
+
+
+def read_out(weights: Params, part: Resid, resid: Resid, cfg: Config) -> Resid:
+    """What the final norm's gain makes of a part of the residual stream ``resid``; parts that add up to it still do."""
+    scale = rms_scale(resid - jnp.mean(resid, axis=-1, keepdims=True), cfg.norm_eps)
+    return (part - jnp.mean(part, axis=-1, keepdims=True)) * scale * weights.lnf_w
+
+
+def output_bias(weights: Params) -> Float[Array, "vocab"]:
+    """The share of the logits that no part of the residual stream makes: the biases of final norm and output layer."""
+    return project(weights.lnf_b, weights.W_U) + weights.b_U
 
 
 def unembed(weights: Params, resid: Resid, cfg: Config) -> Logits:

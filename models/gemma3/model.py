@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from models import blocks
-from models.blocks import Attend, Keys, Layer, gated_mlp, project, rms_norm, rms_scale, rotate
+from models.blocks import Attend, Keys, Layer, by_head, geglu, project, rms_norm, rms_scale, rotate
 from models.gemma3.config import Config
 from models.params import Params, assembled
 from models.shapes import Logits, Positions, Resid
-from models.trace import Trace
+from models.trace import Trace, Writers
 
 
 class Block(NamedTuple):
@@ -75,28 +75,51 @@ def block(
     k = rotate(norm(project(x, w.W_K), w.k_norm), positions, layer.inv_freq)
     keys = Keys(k.swapaxes(0, 1), project(x, w.W_V).swapaxes(0, 1), positions)
     z, pattern = attend(q, keys)
-    joined = z.reshape(z.shape[0], -1)
-    written = project(joined, w.W_O.reshape(cfg.d_model, -1))
-    attn_out = norm(written, w.post_attention_norm)
+    written = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
+    attn_norm_scale = rms_scale(written, cfg.norm_eps)
+    attn_out = written * attn_norm_scale * gain(w.post_attention_norm)
     resid_mid = resid_pre + attn_out
 
-    mlp_out = norm(gated_mlp(norm(resid_mid, w.mlp_norm), w.W_gate, w.W_up, w.W_down), w.post_mlp_norm)
+    mlp_act = geglu(norm(resid_mid, w.mlp_norm), w.W_gate, w.W_up)
+    written = project(mlp_act, w.W_down)
+    mlp_norm_scale = rms_scale(written, cfg.norm_eps)
+    mlp_out = written * mlp_norm_scale * gain(w.post_mlp_norm)
 
-    per_head = jnp.einsum("shd,mhd->shm", z, w.W_O.astype(jnp.float32), precision="highest")
-    post_norm = rms_scale(written, cfg.norm_eps) * gain(w.post_attention_norm)
     seen = Trace(
         resid_pre=resid_pre,
         resid_mid=resid_mid,
         resid_post=resid_mid + mlp_out,
         pattern=pattern,
+        v=keys.v,
         z=z,
-        head_out=per_head * post_norm[:, None, :],
+        head_out=by_head(z, w.W_O) * (attn_norm_scale * gain(w.post_attention_norm))[:, None, :],
+        attn_norm_scale=attn_norm_scale[:, 0],
         attn_out=attn_out,
+        mlp_act=mlp_act,
+        mlp_norm_scale=mlp_norm_scale[:, 0],
         mlp_out=mlp_out,
     )
     return seen, keys
 
 
+def writers(w: Block) -> Writers:
+    """The writers of one layer."""
+    return Writers(
+        W_O=w.W_O.astype(jnp.float32) * gain(w.post_attention_norm)[:, None, None],
+        W_down=w.W_down.astype(jnp.float32) * gain(w.post_mlp_norm)[:, None],
+    )
+
+
+def read_out(weights: Params, part: Resid, resid: Resid, cfg: Config) -> Resid:
+    """What the final norm makes of a part of the residual stream ``resid``; parts that add up to it still do."""
+    return part * rms_scale(resid, cfg.norm_eps) * gain(weights.final_norm)
+
+
+def output_bias(weights: Params) -> Float[Array, "vocab"]:
+    """The share of the logits that no part of the residual stream makes: none."""
+    return jnp.zeros(len(weights.W_U))
+
+
 def unembed(weights: Params, resid: Resid, cfg: Config) -> Logits:
     """Final norm and output head."""
-    return project(rms_norm(resid, gain(weights.final_norm), cfg.norm_eps), weights.W_U)
+    return project(read_out(weights, resid, resid, cfg), weights.W_U)
