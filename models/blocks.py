@@ -156,6 +156,13 @@ def geglu(
     return jax.nn.gelu(project(x, W_gate), approximate=True) * project(x, W_up)
 
 
+def attention_output(
+    z: Float[Array, "seq n_heads head_dim"], W_O: Float[Array, "d_model n_heads head_dim"]
+) -> Float[Array, "seq d_model"]:
+    """What all heads write together."""
+    return project(z.reshape(len(z), -1), W_O.reshape(len(W_O), -1))
+
+
 def by_head(
     z: Float[Array, "seq n_heads head_dim"], W_O: Float[Array, "d_model n_heads head_dim"]
 ) -> Float[Array, "seq n_heads d_model"]:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models import blocks
+from models import blocks, prenorm
 from models.apertus.config import BETA, EPS, Config
-from models.blocks import Attend, Keys, Layer, by_head, project, rms_norm, rms_scale, rotate, xielu
+from models.blocks import Attend, Keys, Layer, attention_output, project, rms_norm, rms_scale, rotate, xielu
 from models.params import Params, assembled
 from models.shapes import Logits, Positions, Resid
-from models.trace import Trace, Writers
+from models.trace import Trace
 
 
 class Block(NamedTuple):
@@ -70,33 +70,12 @@ def block(
     k = rotate(norm(project(x, w.W_K), w.k_norm), positions, layer.inv_freq)
     keys = Keys(k.swapaxes(0, 1), project(x, w.W_V).swapaxes(0, 1), positions)
     z, pattern = attend(q, keys)
-    attn_out = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
-    resid_mid = resid_pre + attn_out
-
-    mlp_act = xielu(project(norm(resid_mid, w.mlp_norm), w.W_up), w.alpha_p, w.alpha_n, w.beta, w.eps)
-    mlp_out = project(mlp_act, w.W_down)
-
-    unscaled = jnp.ones(len(resid_pre))
-    seen = Trace(
-        resid_pre=resid_pre,
-        resid_mid=resid_mid,
-        resid_post=resid_mid + mlp_out,
-        pattern=pattern,
-        v=keys.v,
-        z=z,
-        head_out=by_head(z, w.W_O),
-        attn_norm_scale=unscaled,
-        attn_out=attn_out,
-        mlp_act=mlp_act,
-        mlp_norm_scale=unscaled,
-        mlp_out=mlp_out,
-    )
-    return seen, keys
+    attn_out = attention_output(z, w.W_O)
+    mlp_act = xielu(project(norm(resid_pre + attn_out, w.mlp_norm), w.W_up), w.alpha_p, w.alpha_n, w.beta, w.eps)
+    return prenorm.seen(resid_pre, keys, z, pattern, attn_out, mlp_act, w), keys
 
 
-def writers(w: Block) -> Writers:
-    """The writers of one layer."""
-    return Writers(w.W_O.astype(jnp.float32), w.W_down.astype(jnp.float32))
+writers = prenorm.writers
 
 
 def read_out(weights: Params, part: Resid, resid: Resid, cfg: Config) -> Resid:

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.blocks import Attend, Keys, by_head, layer_norm, project, rms_scale
+from models import prenorm
+from models.blocks import Attend, Keys, attention_output, layer_norm, project, rms_scale
 from models.char.config import Config
 from models.shapes import Logits, Positions, Resid
-from models.trace import Trace, Writers
+from models.trace import Trace
 
 
 class Block(NamedTuple):
@@ -76,32 +77,13 @@ def block(
     x = layer_norm(resid_pre, w.ln1_w, w.ln1_b, cfg.norm_eps)
     keys = Keys(project(x, w.W_K).swapaxes(0, 1), project(x, w.W_V).swapaxes(0, 1), positions)
     z, pattern = attend(project(x, w.W_Q), keys)
-    attn_out = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
-    resid_mid = resid_pre + attn_out
-    mlp_act = jax.nn.relu(project(layer_norm(resid_mid, w.ln2_w, w.ln2_b, cfg.norm_eps), w.W_up))
-    mlp_out = project(mlp_act, w.W_down)
-
-    unscaled = jnp.ones(len(resid_pre))
-    seen = Trace(
-        resid_pre=resid_pre,
-        resid_mid=resid_mid,
-        resid_post=resid_mid + mlp_out,
-        pattern=pattern,
-        v=keys.v,
-        z=z,
-        head_out=by_head(z, w.W_O),
-        attn_norm_scale=unscaled,
-        attn_out=attn_out,
-        mlp_act=mlp_act,
-        mlp_norm_scale=unscaled,
-        mlp_out=mlp_out,
-    )
-    return seen, keys
+    attn_out = attention_output(z, w.W_O)
+    x = layer_norm(resid_pre + attn_out, w.ln2_w, w.ln2_b, cfg.norm_eps)
+    mlp_act = jax.nn.relu(project(x, w.W_up))
+    return prenorm.seen(resid_pre, keys, z, pattern, attn_out, mlp_act, w), keys
 
 
-def writers(w: Block) -> Writers:
-    """The writers of one layer."""
-    return Writers(w.W_O.astype(jnp.float32), w.W_down.astype(jnp.float32))
+writers = prenorm.writers
 
 
 def read_out(weights: Params, part: Resid, resid: Resid, cfg: Config) -> Resid:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from models import blocks
-from models.blocks import Attend, Keys, Layer, by_head, geglu, project, rms_norm, rms_scale, rotate
+from models.blocks import Attend, Keys, Layer, attention_output, by_head, geglu, project, rms_norm, rms_scale, rotate
 from models.gemma3.config import Config
 from models.params import Params, assembled
 from models.shapes import Logits, Positions, Resid
@@ -75,7 +75,7 @@ def block(
     k = rotate(norm(project(x, w.W_K), w.k_norm), positions, layer.inv_freq)
     keys = Keys(k.swapaxes(0, 1), project(x, w.W_V).swapaxes(0, 1), positions)
     z, pattern = attend(q, keys)
-    written = project(z.reshape(z.shape[0], -1), w.W_O.reshape(cfg.d_model, -1))
+    written = attention_output(z, w.W_O)
     attn_norm_scale = rms_scale(written, cfg.norm_eps)
     attn_out = written * attn_norm_scale * gain(w.post_attention_norm)
     resid_mid = resid_pre + attn_out
