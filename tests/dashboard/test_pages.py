@@ -213,7 +213,7 @@ def test_scoring_a_text(sampling):
         ("gone", None, "cannot be opened"),
         ("model.bin", b"\x80\x02", "pickle"),
         ("model.gguf", b"GGUF\x03\x00\x00\x00", "damaged"),
-        ("model.safetensors", b"\xff" * 64, "no config.json"),
+        ("model.safetensors", b"\xff" * 64, "truncated or not a safetensors"),
     ],
     ids=["missing", "pickle", "gguf", "safetensors"],
 )

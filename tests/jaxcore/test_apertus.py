@@ -16,6 +16,7 @@ from jaxcore.inspect import inspect, memory_bytes, parameters_by_part
 from jaxcore.session import described, load
 from models import decode
 from models.errors import CheckpointError, ConfigError
+from models.training.recipes import CHAR
 from tests.reference import apertus, gemma3
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def rewrite(folder: Path, change) -> None:
 
 
 def test_every_family_that_opens_can_run():
-    sizes = {"gemma3": gemma3.CONFIG, "gemma3_text": gemma3.CONFIG, "apertus": apertus.CONFIG}
+    sizes = {"gemma3": gemma3.CONFIG, "gemma3_text": gemma3.CONFIG, "apertus": apertus.CONFIG, "char": CHAR}
     assert {FAMILIES[kind].config(sizes[kind]).family for kind in FAMILIES} == decode.FAMILIES.keys()
 
 
