@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.report.build import build
 from jaxcore import catalogue, chat, export, inspect, sampling
 from jaxcore.catalogue import Progress
 from jaxcore.chat import Spelled, Template, Turn
@@ -199,6 +200,11 @@ def trace_json(
     return export.to_json(
         export.result("sample", described(loaded), elapsed_s, traced(loaded, prompt, ids, settings, text))
     )
+
+
+def report(key: ModelKey, prompt: str, progress: Progress) -> str:
+    """The report on a model and a prompt, as HTML."""
+    return build(model(key), prompt, progress)
 
 
 def trace_csv(text: Continuation) -> str:

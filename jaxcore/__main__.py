@@ -254,12 +254,10 @@ def failed(sentence: str) -> int:
     return 2
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run a command. Returns 0, 2 for a fault in the input, or 130 if interrupted."""
-    runtime.prepare()
-    args = parser().parse_args(argv)
+def guarded(run: Callable[[], None]) -> int:
+    """Run a command's work. Returns 0, 2 for a fault in the input, or 130 if interrupted."""
     try:
-        args.run(args)
+        run()
     except ClearboxError as error:
         return failed(str(error))
     except (MemoryError, RuntimeError) as error:
@@ -272,8 +270,19 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    status = main()
+def leave(status: int) -> NoReturn:
+    """End the process with a status of `guarded`."""
     if status == INTERRUPTED:
         os._exit(status)  # XLA may be computing on mapped weights still, which an orderly exit would take away from it
     sys.exit(status)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    runtime.prepare()
+    args = parser().parse_args(argv)
+    return guarded(lambda: args.run(args))
+
+
+if __name__ == "__main__":
+    leave(main())

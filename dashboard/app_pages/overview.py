@@ -5,6 +5,7 @@ import streamlit as st
 from dashboard import services, state
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
 from dashboard.components import draw, errors, provenance
+from dashboard.examples import examples
 from dashboard.words import amount
 from jaxcore.catalogue import CATALOGUE, Shipped
 
@@ -48,7 +49,7 @@ def facts(key: services.ModelKey) -> None:
     with right:
         st.markdown(f"**One of {cfg.n_layers} layers**")
         st.graphviz_chart(block_drawing(cfg), width="stretch")
-    examples(key)
+    prompts(key)
     with st.expander("Where it came from, and every setting"):
         memory = amount(services.memory(found.checkpoint, key.dtype), "B")
         st.markdown(f"{memory} of weights as {model.dtype} on {model.device}; files in `{model.checkpoint.path}`.")
@@ -61,11 +62,11 @@ def facts(key: services.ModelKey) -> None:
         st.dataframe([{"setting": n, "value": v} for n, v in settings.items()], hide_index=True)
 
 
-def examples(key: services.ModelKey) -> None:
+def prompts(key: services.ModelKey) -> None:
     """Prompts to begin with."""
     st.markdown("**Begin with a prompt**")
     row = st.container(horizontal=True)
-    for name, prompt in state.examples(services.model(key)).items():
+    for name, prompt in examples(services.model(key)).items():
         if row.button(name, help=prompt):
             state.set_prompt(prompt)
             st.switch_page(SAMPLING)

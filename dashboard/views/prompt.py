@@ -6,6 +6,7 @@ import streamlit as st
 
 from dashboard import services, state
 from dashboard.chips import shown
+from dashboard.examples import examples, is_example_of_others
 
 LISTED = 500
 """Tokens of a prompt that are listed; more are not sent to the browser."""
@@ -14,9 +15,9 @@ LISTED = 500
 def plain_text(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
     """A prompt as it is typed, and its tokens."""
     model = services.model(key)
-    examples = state.examples(model)
-    first = next(iter(examples.values()))
-    if state.is_example_of_others(st.session_state.get(state.PROMPT), examples):
+    own = examples(model)
+    first = next(iter(own.values()))
+    if is_example_of_others(st.session_state.get(state.PROMPT), own):
         state.set_prompt(first)
     prompt = st.text_area("Prompt", first, key=state.PROMPT, bind="query-params", height=80)
     row = st.container(horizontal=True, vertical_alignment="center")
@@ -24,7 +25,7 @@ def plain_text(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
         "BOS token in front", True, key="bos", bind="query-params", help="Models trained with it are lost without it."
     )
     with row.popover("Examples", icon=":material/lightbulb:"):
-        for name, example in examples.items():
+        for name, example in own.items():
             st.button(name, help=example, width="stretch", on_click=state.set_prompt, args=(example,))
     ids = services.encode(key, prompt, bos)
     token_list(row, key, ids)

@@ -1,8 +1,6 @@
 """The main path in a real browser: open, type, move a slider, click a token, branch."""
 
-import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,25 +11,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.e2e.browser import CHROMIUM, FLAGS, NEEDS_BROWSER
+
 ROOT = Path(__file__).parent.parent.parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 LONG = 30_000
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.xdist_group("pages"),
-    pytest.mark.skipif(
-        CHROMIUM is None and not os.environ.get("CI"), reason="no Chromium here: browser tests are left out"
-    ),
-]
+pytestmark = [pytest.mark.xdist_group("pages"), *NEEDS_BROWSER]
 
 
 @pytest.fixture(scope="module")
