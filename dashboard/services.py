@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import streamlit as st
 
 from dashboard.report.build import build
-from jaxcore import catalogue, chat, export, inspect, sampling
+from jaxcore import attention, catalogue, chat, export, inspect, reading, sampling
 from jaxcore.catalogue import Progress
 from jaxcore.chat import Spelled, Template, Turn
 from jaxcore.checkpoint import hub
@@ -26,9 +27,12 @@ from jaxcore.session import LoadedModel, default_dtype, described, load
 from jaxcore.token_counts import count
 from jaxcore.tokenizer import Tokenizer
 from jaxcore.tokens import NAMED, Split, find_tokenizer, split
+from models.errors import InputError
 
 TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
 """Where the curves along the temperature axis are computed."""
+SHOWN_BYTES = 2**28
+"""What the patterns on a page may take."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +204,51 @@ def trace_json(
     return export.to_json(
         export.result("sample", described(loaded), elapsed_s, traced(loaded, prompt, ids, settings, text))
     )
+
+
+def readable(key: ModelKey, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """What one pass reads of a text: where the context slides, its last tokens. Raises `InputError`."""
+    return tuple(reading.readable(model(key), ids))
+
+
+def check_patterns(key: ModelKey, ids: tuple[int, ...]) -> None:
+    """Raise `InputError` for a text whose patterns are too many for a page."""
+    cfg = model(key).config
+    most = SHOWN_BYTES // (4 * cfg.n_layers * cfg.n_heads * attention.SHOWN)
+    if len(ids) > most:
+        raise InputError(
+            f"The text has {len(ids):,} tokens; this page shows patterns of up to {most:,} with this model. Shorten "
+            "it, or write them with `python -m jaxcore attention`."
+        )
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the text")
+def patterns(key: ModelKey, ids: tuple[int, ...], start: int, stop: int) -> np.ndarray:
+    """Attention of all heads, of the queries from ``start`` to ``stop``: ``[layer n_heads query key]``."""
+    return attention.patterns(model(key), ids, rows=range(start, stop))
+
+
+def patterns_npz(key: ModelKey, ids: tuple[int, ...]) -> bytes:
+    """Patterns of all layers, as the ``attention`` command writes them."""
+    file = io.BytesIO()
+    np.savez(file, **attention.saved(model(key), ids, None))
+    return file.getvalue()
+
+
+def newest_pattern(key: ModelKey, ids: tuple[int, ...]) -> np.ndarray:
+    """What the last token attends to: ``[layer n_heads key]``."""
+    return attention.patterns(model(key), ids, rows=[len(ids) - 1])[:, :, 0]
+
+
+@st.cache_data(max_entries=16, show_spinner="Measuring every head")
+def head_statistics(key: ModelKey, ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """By statistic a number for every head; induction scores do not depend on the text."""
+    return {**attention.head_statistics(model(key), ids)._asdict(), "induction": _induction(key)}
+
+
+@st.cache_data(max_entries=8, show_spinner="Measuring induction on random tokens")
+def _induction(key: ModelKey) -> np.ndarray:
+    return attention.induction_scores(model(key))
 
 
 def report(key: ModelKey, prompt: str, progress: Progress) -> str:

@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from jaxcore.attention import Attended
 from jaxcore.chat import Spelled, Turn
 from jaxcore.sample import StepRecord
 from jaxcore.token_counts import Rival, Verdict
 from jaxcore.tokenizer import visible
 from jaxcore.tokens import Split
 
+CLEAR, INDUCTION, LISTED = 0.5, 0.4, 6
+"""Shares from which a head is said to do one thing, and how many heads a sentence names."""
 STOPPED = {
     "steps": "wrote as many tokens as asked",
     "stop_token": "ended with the model's own stop token",
@@ -127,3 +132,30 @@ def spelled(token: Spelled, said: Sequence[Turn]) -> str:
         f"{where} spells {quoted(token.token)}. The model reads it as that control token (id {token.token_id:,}), not "
         "as letters, so this text can end a turn or begin one. By default transformers does the same."
     )
+
+
+def looks_at(token: str, position: int, keys: Sequence[Attended]) -> str:
+    """What one token attends to, leading keys first."""
+    if not keys:
+        return f"{quoted(token)} ({position}) has nothing to look at but the first token, which is hidden."
+    listed = ", ".join(f"{quoted(key.token)} ({key.position}) {key.share:.1%}" for key in keys[:3])
+    return f"{quoted(token)} ({position}) looks at {listed}."
+
+
+def head_facts(found: Mapping[str, np.ndarray]) -> list[str]:
+    """What stands out among the heads, as far as the numbers carry it."""
+    sentences = [f"The first token takes {found['first'].mean():.0%} of all attention of later tokens."]
+    kinds = {"previous": "the token before", "own": "the token itself"}
+    for field, what in kinds.items():
+        layer, head = np.unravel_index(np.argmax(found[field]), found[field].shape)
+        share = found[field][layer, head]
+        if share >= CLEAR:
+            sentences.append(f"L{layer}H{head} looks at {what} most: {share:.0%} of its attention.")
+    scores = found["induction"]
+    heads = [f"L{layer}H{head} ({scores[layer, head]:.2f})" for layer, head in np.argwhere(scores >= INDUCTION)]
+    if heads:
+        sentences.append(
+            "Induction heads, which on random tokens written twice find what followed the earlier occurrence: "
+            f"{', '.join(heads[:LISTED])}."
+        )
+    return sentences

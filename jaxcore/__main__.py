@@ -75,6 +75,10 @@ def parser() -> argparse.ArgumentParser:
     text.add_argument("--text")
     text.add_argument("--ids", help="token ids, separated by commas, used as they are")
 
+    attention = runs_model("attention", run_attention, "attention patterns of a prompt, as NPZ")
+    attention.add_argument("--prompt", required=True)
+    attention.add_argument("--layer", type=int, action="append", metavar="L", help="from 0; all layers, if left out")
+
     sample = runs_model("sample", run_sample, "write text and record how every token was chosen")
     sample.add_argument("--prompt", required=True)
     sample.add_argument("--chat", action="store_true", help="the prompt is a user's turn in the model's chat template")
@@ -189,6 +193,20 @@ def parsed_id(text: str) -> int:
     if not text.strip().isdigit():
         raise InputError(f"--ids holds {text!r}; give whole numbers separated by commas, such as 2,818,5279.")
     return int(text)
+
+
+def run_attention(args: argparse.Namespace) -> None:
+    import numpy as np
+
+    from jaxcore.attention import check_layers, saved
+    from jaxcore.sample import prompt_ids
+
+    if args.out is None:
+        raise InputError("attention writes an NPZ file: name it with --out F.npz.")
+    model = load(args)
+    check_layers(model, args.layer or [])
+    arrays = saved(model, prompt_ids(model, args.prompt, bos=not args.no_bos), args.layer)
+    export.write(args.out, lambda file: np.savez(file, **arrays))
 
 
 def run_sample(args: argparse.Namespace) -> None:

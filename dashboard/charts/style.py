@@ -13,6 +13,10 @@ PARTS = {"embedding": "#0F766E", "attention": "#3B82F6", "MLP": "#F59E0B", "norm
 SERIES = ("#3B82F6", "#F59E0B", "#10B981", "#A855F7", "#EF4444", "#94A3B8")
 """Things compared side by side, in the order in which they were chosen."""
 MUTED = "#8A94A3"
+HEAT = ("#E6F4F1", "#0F766E")
+"""From nothing to much."""
+DIVERGING = ("#DC2626", "#F1F5F9", "#2563EB")
+"""From against, over nothing, to in favour."""
 
 
 def to_svg(chart: alt.LayerChart | alt.FacetChart, width: int = 900) -> str:
