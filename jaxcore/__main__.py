@@ -79,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     attention.add_argument("--prompt", required=True)
     attention.add_argument("--layer", type=int, action="append", metavar="L", help="from 0; all layers, if left out")
 
+    layers = runs_model("layers", run_layers, "how the residual stream and its prediction grow, layer by layer")
+    layers.add_argument("--prompt", required=True)
+
     sample = runs_model("sample", run_sample, "write text and record how every token was chosen")
     sample.add_argument("--prompt", required=True)
     sample.add_argument("--chat", action="store_true", help="the prompt is a user's turn in the model's chat template")
@@ -207,6 +210,17 @@ def run_attention(args: argparse.Namespace) -> None:
     check_layers(model, args.layer or [])
     arrays = saved(model, prompt_ids(model, args.prompt, bos=not args.no_bos), args.layer)
     export.write(args.out, lambda file: np.savez(file, **arrays))
+
+
+def run_layers(args: argparse.Namespace) -> None:
+    from jaxcore.layers import evolution
+    from jaxcore.sample import prompt_ids
+    from jaxcore.session import described
+
+    model = load(args)
+    start = time.perf_counter()
+    content = evolution(model, prompt_ids(model, args.prompt, bos=not args.no_bos))
+    emit(args, export.result("layers", described(model), time.perf_counter() - start, content))
 
 
 def run_sample(args: argparse.Namespace) -> None:

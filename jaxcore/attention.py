@@ -80,7 +80,6 @@ def patterns(
     found = np.empty((len(chosen), cfg.n_heads, queries, len(ids)), np.float32)
     at = 0
     for piece in read(model, ids, PATTERN, rows):
-        assert piece.trace.pattern is not None  # it was asked for
         whole = piece.trace.pattern[np.array(chosen), :, : piece.count, : len(ids)]
         found[:, :, at : at + piece.count, : whole.shape[-1]] = whole
         at += piece.count

@@ -90,8 +90,8 @@ class Keys(NamedTuple):
     positions: Int[Array, "key"]
 
 
-Attend = Callable[[Any, Keys], tuple[Float[Array, "seq n_heads head_dim"], Float[Array, "n_heads seq key"] | None]]
-"""From queries and new keys to the per-head result ``z`` and the pattern."""
+Attend = Callable[[Any, Keys], tuple[Float[Array, "seq n_heads head_dim"], Any]]
+"""From queries and new keys to the per-head result ``z`` and the pattern, or None where nobody asked for that."""
 
 
 def each(f: Callable, *args: Any) -> Any:

@@ -14,7 +14,7 @@ def seen(
     resid_pre: Resid,
     keys: Keys,
     z: Float[Array, "seq n_heads head_dim"],
-    pattern: Float[Array, "n_heads seq key"] | None,
+    pattern: Any,
     attn_out: Resid,
     mlp_act: Float[Array, "seq d_mlp"],
     w: Any,

@@ -5,6 +5,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+ABSENT: Any = None
+"""Stands for an activation that was not asked for."""
+
 
 class Trace(NamedTuple):
     """Activations of every layer, each present only if it was named in ``taps``.
@@ -18,18 +21,18 @@ class Trace(NamedTuple):
     ``pattern`` is the position in the whole sequence, also while decoding with a cache.
     """
 
-    resid_pre: Float[Array, "*layer seq d_model"] | None = None
-    resid_mid: Float[Array, "*layer seq d_model"] | None = None
-    resid_post: Float[Array, "*layer seq d_model"] | None = None
-    pattern: Float[Array, "*layer n_heads query key"] | None = None
-    v: Float[Array, "*layer n_kv_heads seq head_dim"] | None = None
-    z: Float[Array, "*layer seq n_heads head_dim"] | None = None
-    head_out: Float[Array, "*layer seq n_heads d_model"] | None = None
-    attn_norm_scale: Float[Array, "*layer seq"] | None = None
-    attn_out: Float[Array, "*layer seq d_model"] | None = None
-    mlp_act: Float[Array, "*layer seq d_mlp"] | None = None
-    mlp_norm_scale: Float[Array, "*layer seq"] | None = None
-    mlp_out: Float[Array, "*layer seq d_model"] | None = None
+    resid_pre: Float[Array, "*layer seq d_model"] = ABSENT
+    resid_mid: Float[Array, "*layer seq d_model"] = ABSENT
+    resid_post: Float[Array, "*layer seq d_model"] = ABSENT
+    pattern: Float[Array, "*layer n_heads query key"] = ABSENT
+    v: Float[Array, "*layer n_kv_heads seq head_dim"] = ABSENT
+    z: Float[Array, "*layer seq n_heads head_dim"] = ABSENT
+    head_out: Float[Array, "*layer seq n_heads d_model"] = ABSENT
+    attn_norm_scale: Float[Array, "*layer seq"] = ABSENT
+    attn_out: Float[Array, "*layer seq d_model"] = ABSENT
+    mlp_act: Float[Array, "*layer seq d_mlp"] = ABSENT
+    mlp_norm_scale: Float[Array, "*layer seq"] = ABSENT
+    mlp_out: Float[Array, "*layer seq d_model"] = ABSENT
 
 
 TAPS = frozenset(Trace._fields)
