@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard.report.build import build
-from jaxcore import attention, catalogue, chat, export, inspect, reading, sampling
+from jaxcore import attention, attribution, catalogue, chat, export, inspect, layers, lens, reading, sampling, whatif
+from jaxcore.attribution import Inside, Parts
 from jaxcore.catalogue import Progress
 from jaxcore.chat import Spelled, Template, Turn
 from jaxcore.checkpoint import hub
@@ -27,10 +29,13 @@ from jaxcore.session import LoadedModel, default_dtype, described, load
 from jaxcore.token_counts import count
 from jaxcore.tokenizer import Tokenizer
 from jaxcore.tokens import NAMED, Split, find_tokenizer, split
+from jaxcore.whatif import Edit, Outcome, Removed
 from models.errors import InputError
 
 TEMPERATURES = tuple(round(0.1 * i, 1) for i in range(1, 31))
 """Where the curves along the temperature axis are computed."""
+LISTED = 500
+"""Tokens of a text that are listed or coloured; more are not sent to the browser."""
 SHOWN_BYTES = 2**28
 """What the patterns on a page may take."""
 
@@ -249,6 +254,64 @@ def head_statistics(key: ModelKey, ids: tuple[int, ...]) -> dict[str, np.ndarray
 @st.cache_data(max_entries=8, show_spinner="Measuring induction on random tokens")
 def _induction(key: ModelKey) -> np.ndarray:
     return attention.induction_scores(model(key))
+
+
+@st.cache_data(max_entries=16, show_spinner="Following the stream")
+def evolution(key: ModelKey, ids: tuple[int, ...]) -> dict[str, Any]:
+    """Statistics and lens of every layer."""
+    return layers.evolution(model(key), ids)
+
+
+def evolution_json(key: ModelKey, ids: tuple[int, ...]) -> str:
+    """The same as the ``layers`` command writes it."""
+    start = time.perf_counter()
+    content = evolution(key, ids)
+    return export.to_json(export.result("layers", described(model(key)), time.perf_counter() - start, content))
+
+
+@st.cache_data(max_entries=16, show_spinner="Looking through the lens")
+def lens_grid(key: ModelKey, ids: tuple[int, ...], positions: tuple[int, ...]) -> lens.Grid:
+    """What every layer would predict at some positions."""
+    return lens.grid(model(key), ids, positions)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the text")
+def inside(key: ModelKey, ids: tuple[int, ...], position: int) -> Inside:
+    """What led to the prediction after a position, on the device."""
+    return attribution.inside(model(key), ids, position)
+
+
+@st.cache_data(max_entries=16, show_spinner="Taking the logit apart")
+def attributed(key: ModelKey, ids: tuple[int, ...], position: int, token: int, against: int | None) -> Parts:
+    """Shares of a token's logit, or of its lead over another's."""
+    return attribution.attribution(model(key), inside(key, ids, position), token, against)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def written_by(
+    key: ModelKey, ids: tuple[int, ...], position: int, layer: int, head: int | None, unit: int | None
+) -> list[tuple[str, float]]:
+    """Tokens that a head, an MLP (no head) or one of its units raises and lowers most, with the change of logit."""
+    loaded, found = model(key), inside(key, ids, position)
+    if unit is not None:
+        written = attribution.unit_write(loaded, found, layer, unit)
+    elif head is not None:
+        written = attribution.head_write(loaded, found, layer, head)
+    else:
+        written = attribution.mlp_write(loaded, found, layer)
+    rows = [*zip(written.up_id, written.up, strict=True), *zip(written.down_id[::-1], written.down[::-1], strict=True)]
+    return [(loaded.tokenizer.text(int(i)), float(change)) for i, change in rows]
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def what_if(key: ModelKey, ids: tuple[int, ...], edits: tuple[Edit, ...], other: tuple[int, ...]) -> Outcome:
+    """The next token with parts of the model changed."""
+    return whatif.what_if(model(key), ids, edits, other)
+
+
+def removals(key: ModelKey, ids: tuple[int, ...]) -> Iterator[list[Removed]]:
+    """The effect of removing each part in turn, a layer at a time."""
+    return whatif.removals(model(key), ids)
 
 
 def report(key: ModelKey, prompt: str, progress: Progress) -> str:

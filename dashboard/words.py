@@ -1,18 +1,23 @@
 """Sentences built from numbers."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxcore.attention import Attended
+from jaxcore.attribution import Parts
 from jaxcore.chat import Spelled, Turn
 from jaxcore.sample import StepRecord
 from jaxcore.token_counts import Rival, Verdict
 from jaxcore.tokenizer import visible
 from jaxcore.tokens import Split
+from jaxcore.whatif import Outcome, Removed
 
 CLEAR, INDUCTION, LISTED = 0.5, 0.4, 6
 """Shares from which a head is said to do one thing, and how many heads a sentence names."""
+NEAR, ONE_NAT = 10, 1
+"""A rank that is near the first, and a KL that is near none."""
 STOPPED = {
     "steps": "wrote as many tokens as asked",
     "stop_token": "ended with the model's own stop token",
@@ -159,3 +164,64 @@ def head_facts(found: Mapping[str, np.ndarray]) -> list[str]:
             f"{', '.join(heads[:LISTED])}."
         )
     return sentences
+
+
+def growth(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where in depth the answer appears, as far as the lens shows it; nothing where it does not."""
+    ranks = [row["lens_rank_of_final"] for row in layers]
+    answer, last = layers[-1]["lens"][0]["token"], len(layers) - 1
+    settled = next(i for i in range(last, -1, -1) if i == 0 or ranks[i - 1] > 1)
+    sentences = [
+        f"The answer {quoted(answer)} is the lens's first choice from layer {settled} of {last} on."
+        if settled < last
+        else f"The answer {quoted(answer)} becomes first choice only in the last layer, {last}."
+    ]
+    close = next((i for i in range(last + 1) if all(rank <= NEAR for rank in ranks[i:])), last)
+    if 0 < close < settled:
+        sentences.append(
+            f"It stays among the {NEAR} likeliest from layer {close} on; before, its rank was {ranks[close - 1]:,}."
+        )
+    far = [row["lens_kl_to_final"] for row in layers]
+    half = next((i for i in range(last + 1) if all(kl <= ONE_NAT for kl in far[i:])), last)
+    if half > 0:
+        sentences.append(
+            f"KL to the final prediction falls below {ONE_NAT} nat at layer {half}; one layer earlier it is "
+            f"{far[half - 1]:.1f} nats."
+        )
+    return sentences
+
+
+def logit_parts(parts: Parts, what: str) -> str:
+    """What made a logit, in one sentence."""
+    amounts = {
+        "the embedding": float(parts.embedding),
+        "attention": float(parts.heads.sum()),
+        "the MLPs": float(parts.mlps.sum()),
+    }
+    if parts.bias:
+        amounts["biases"] = float(parts.bias)
+    listed = ", ".join(f"{name} {value:+.2f}" for name, value in amounts.items())
+    layer, head = np.unravel_index(np.argmax(np.abs(parts.heads)), parts.heads.shape)
+    return (
+        f"{what} is {float(parts.logit):+.2f}: {listed}. The largest share of a head is L{layer}H{head}'s, "
+        f"{parts.heads[layer, head]:+.2f}."
+    )
+
+
+def consequence(outcome: Outcome) -> str:
+    """What an edit did to the next token."""
+    before = max(outcome.changes, key=lambda change: change.before)
+    after = max(outcome.changes, key=lambda change: change.after)
+    told = f"{quoted(before.token)} goes from {before.before:.1%} to {before.after:.1%}"
+    if after.token_id != before.token_id:
+        told += f", and {quoted(after.token)} is likeliest now, with {after.after:.1%}"
+    return f"{told}. KL from the model as it is: {outcome.kl:.3f} nats."
+
+
+def most_needed(parts: Sequence[Removed]) -> str:
+    """The parts whose removal changes the next token most."""
+    listed = ", ".join(
+        f"{f'L{part.layer} MLP' if part.head is None else f'L{part.layer}H{part.head}'} ({part.kl:.2f} nats)"
+        for part in parts
+    )
+    return f"The next token depends most on {listed}: removing each alone moves it that far."

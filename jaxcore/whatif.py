@@ -25,6 +25,9 @@ MOST = BUCKETS[-1]
 """Tokens of a prompt that can be edited."""
 
 
+Kind = Literal["zero", "mean", "scale", "patch"]
+
+
 @dataclass(frozen=True)
 class Edit:
     """One change: a head of a layer, or its MLP where ``head`` is None.
@@ -35,7 +38,7 @@ class Edit:
 
     layer: int
     head: int | None
-    kind: Literal["zero", "mean", "scale", "patch"] = "zero"
+    kind: Kind = "zero"
     factor: float = 0.0
 
 

@@ -8,9 +8,6 @@ from dashboard import services, state
 from dashboard.chips import shown
 from dashboard.examples import examples, is_example_of_others
 
-LISTED = 500
-"""Tokens of a prompt that are listed; more are not sent to the browser."""
-
 
 def plain_text(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
     """A prompt as it is typed, and its tokens."""
@@ -35,6 +32,6 @@ def plain_text(key: services.ModelKey) -> tuple[str, tuple[int, ...]]:
 def token_list(place: Any, key: services.ModelKey, ids: tuple[int, ...]) -> None:
     """A button that opens the list of a prompt's tokens."""
     with place.popover(f"{len(ids):,} tokens"):
-        names = services.model(key).tokenizer.texts(ids[:LISTED])
+        names = services.model(key).tokenizer.texts(ids[: services.LISTED])
         rows = [{"id": i, "token": shown(t)} for i, t in zip(ids, names, strict=False)]
         st.dataframe(rows, hide_index=True, height=min(38 * (len(rows) + 1), 400))
