@@ -94,6 +94,11 @@ def parser() -> argparse.ArgumentParser:
     sample.add_argument("--seed", type=int, default=0)
     sample.add_argument("--greedy", action="store_true", help="always the likeliest token")
 
+    weights = on_model("weights", run_weights, "the health of every tensor, from the files")
+    weights.add_argument("--layer", type=int, metavar="L", help="only tensors of this layer, from 0")
+    weights.add_argument("--tensor", metavar="NAME", help="only this tensor")
+    weights.add_argument("--spectra", action="store_true", help="singular values of matrices too")
+
     tokens = command("tokens", run_tokens, "how tokenizers split a text")
     tokens.add_argument("--text", required=True)
     tokens.add_argument(
@@ -270,6 +275,18 @@ def note(args: argparse.Namespace, sentence: str) -> None:
     """Something the user should know, on stderr."""
     if not args.quiet:
         print(f"note: {sentence}", file=sys.stderr)
+
+
+def run_weights(args: argparse.Namespace) -> None:
+    from jaxcore.catalogue import open_reference, ready
+    from jaxcore.inspect import described
+    from jaxcore.weights import chosen, health
+
+    source = open_reference(args.model, progress=progress(args))
+    names = chosen(source, args.layer, args.tensor)
+    start = time.perf_counter()
+    content = health(ready(source, progress(args)), names, args.spectra, progress(args))
+    emit(args, export.result("weights", described(source), time.perf_counter() - start, content))
 
 
 def run_tokens(args: argparse.Namespace) -> None:
