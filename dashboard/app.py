@@ -30,6 +30,7 @@ page = st.navigation(
         st.Page("app_pages/sampling.py", title="Sampling", icon=":material/casino:"),
         st.Page("app_pages/attention.py", title="Attention", icon=":material/visibility:"),
         st.Page("app_pages/layers.py", title="Layers", icon=":material/layers:"),
+        st.Page("app_pages/weights.py", title="Weights", icon=":material/monitor_heart:"),
         st.Page("app_pages/tokenizers.py", title="Tokenizers", icon=":material/data_array:"),
         st.Page("app_pages/report.py", title="Report", icon=":material/description:"),
     ]

@@ -30,6 +30,7 @@ def model_picker() -> None:
         elif choice == ON_HUB:
             name = st.text_input("Name", key="hub", bind="query-params", placeholder="google/gemma-3-270m")
             reference = f"hf:{name}" if name else ""
+        state.look_at(None)
         if not reference:
             st.caption("Name a checkpoint to see what it holds and how much memory it takes.")
             return
@@ -52,10 +53,11 @@ def _offer_download(plan: services.Plan) -> None:
 
 def _offer_model(reference: str) -> None:
     found = services.preview(reference)
+    state.look_at(reference)
     if found.config.vocab == 0:
         st.caption(
             f"{found.title}, {amount(found.parameters)} parameters: blocks alone, without embedding and output. "
-            "There is nothing to run; its weights can be read with `python -m jaxcore inspect`."
+            "There is nothing to run; the page *Weights* shows what they hold."
         )
         return
     dtypes = ["float32", "bfloat16"]

@@ -13,7 +13,20 @@ import numpy as np
 import streamlit as st
 
 from dashboard.report.build import build
-from jaxcore import attention, attribution, catalogue, chat, export, inspect, layers, lens, reading, sampling, whatif
+from jaxcore import (
+    attention,
+    attribution,
+    catalogue,
+    chat,
+    export,
+    inspect,
+    layers,
+    lens,
+    reading,
+    sampling,
+    weights,
+    whatif,
+)
 from jaxcore.attribution import Inside, Parts
 from jaxcore.catalogue import Progress
 from jaxcore.chat import Spelled, Template, Turn
@@ -312,6 +325,48 @@ def what_if(key: ModelKey, ids: tuple[int, ...], edits: tuple[Edit, ...], other:
 def removals(key: ModelKey, ids: tuple[int, ...]) -> Iterator[list[Removed]]:
     """The effect of removing each part in turn, a layer at a time."""
     return whatif.removals(model(key), ids)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Opening the weights")
+def _weights(reference: str, stamp: str) -> Checkpoint:
+    return catalogue.open_reference(reference, converted=True)
+
+
+def weight_names(reference: str) -> list[str]:
+    """The tensors of a checkpoint, by layer."""
+    return weights.chosen(_weights(reference, stamp(reference)))
+
+
+def attention_layout(reference: str) -> dict[str, Any]:
+    """Widths, sharing and shares of attention."""
+    return weights.attention_layout(_weights(reference, stamp(reference)))
+
+
+def tensor_statistics(reference: str, name: str) -> dict[str, Any]:
+    """Statistics of one tensor, kept."""
+    return _tensor_statistics(reference, stamp(reference), name)
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _tensor_statistics(reference: str, stamp: str, name: str) -> dict[str, Any]:
+    return weights.statistics(_weights(reference, stamp), name)
+
+
+def tensor_spectrum(reference: str, name: str) -> dict[str, Any]:
+    """Singular values of one matrix and what follows, kept."""
+    return _tensor_spectrum(reference, stamp(reference), name)
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _tensor_spectrum(reference: str, stamp: str, name: str) -> dict[str, Any]:
+    return weights.spectrum(_weights(reference, stamp), name)
+
+
+def weights_json(reference: str, rows: list[dict[str, Any]]) -> str:
+    """Rows as the ``weights`` command writes them."""
+    checkpoint = _weights(reference, stamp(reference))
+    content = {"tensors": rows, "attention_layout": attention_layout(reference), "notes": list(checkpoint.notes)}
+    return export.to_json(export.result("weights", inspect.described(checkpoint), 0.0, content))
 
 
 def report(key: ModelKey, prompt: str, progress: Progress) -> str:

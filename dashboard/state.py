@@ -8,6 +8,7 @@ MODEL = "model"
 DTYPE = "dtype"
 PROMPT = "prompt"
 ACTIVE = "active.model"
+LOOKED = "looked.at"
 
 
 def set_prompt(prompt: str) -> None:
@@ -18,6 +19,16 @@ def set_prompt(prompt: str) -> None:
 def active() -> services.ModelKey | None:
     """The model that pages show, if one is loaded."""
     return st.session_state.get(ACTIVE)
+
+
+def looked_at() -> str | None:
+    """The checkpoint that the sidebar names, loaded or not."""
+    return st.session_state.get(LOOKED)
+
+
+def look_at(reference: str | None) -> None:
+    """Make a checkpoint the one that pages about weights show."""
+    st.session_state[LOOKED] = reference
 
 
 def use(key: services.ModelKey | None) -> None:

@@ -18,6 +18,8 @@ CLEAR, INDUCTION, LISTED = 0.5, 0.4, 6
 """Shares from which a head is said to do one thing, and how many heads a sentence names."""
 NEAR, ONE_NAT = 10, 1
 """A rank that is near the first, and a KL that is near none."""
+EXTREME = 30
+"""Standard deviations from which an entry is named."""
 STOPPED = {
     "steps": "wrote as many tokens as asked",
     "stop_token": "ended with the model's own stop token",
@@ -33,6 +35,11 @@ def amount(count: float, unit: str = "") -> str:
         if count >= size:
             return f"{count / size:.3g} {letter}{unit}"
     return f"{count:,.0f} {unit}".strip()
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: 1 tensor, 2 tensors."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def quoted(token: str) -> str:
@@ -225,3 +232,73 @@ def most_needed(parts: Sequence[Removed]) -> str:
         for part in parts
     )
     return f"The next token depends most on {listed}: removing each alone moves it that far."
+
+
+def layout(found: Mapping[str, Any]) -> list[str]:
+    """How attention is laid out, in words and numbers."""
+    width, kv, share = found["query_width"], found["key_value_width"], found["heads_per_key_value_head"]
+    sharing = (
+        f"{found['query_heads']} query heads share {counted(found['key_value_heads'], 'key/value head')}, {share} to "
+        f"one: queries are {width:,} wide, keys and values {kv:,}."
+        if share > 1
+        else f"Each of {found['query_heads']} heads has keys and values of its own, {width:,} wide like the queries."
+    )
+    sizes = found["parameters"]
+    parts = ", ".join(f"{role} {found['share_of_attention'][role]:.0%}" for role in sizes)
+    sentences = [
+        sharing,
+        f"Attention holds {amount(sum(sizes.values()))} parameters, {found['share_of_model']:.1%} of the model: "
+        f"{parts}.",
+    ]
+    if share > 1:
+        saved = sum(sizes[role] * (share - 1) for role in ("W_K", "W_V"))
+        sentences.append(f"Without sharing, W_K and W_V would take {amount(saved)} parameters more.")
+    if found["local_layers"]:
+        sentences.append(f"{found['local_layers']} of {found['layers']} layers see only a window of the text.")
+    return sentences
+
+
+def health(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with weights, each with its number; that nothing was found, only of what was looked at."""
+    sentences = []
+    broken = [row for row in rows if row["nonfinite"]]
+    if broken:
+        sentences.append(
+            f":red[{counted(sum(row['nonfinite'] for row in broken), 'number')} NaN or infinite], in "
+            f"{counted(len(broken), 'tensor')}: {_first(broken)}."
+        )
+    zero = [row for row in rows if row["sparsity"]["0"] == 1]
+    if zero:
+        sentences.append(f":orange[Nothing but zeros in {counted(len(zero), 'tensor')}]: {_first(zero)}.")
+    for field, what in (("dead_rows", "row"), ("dead_columns", "column")):
+        dead = [row for row in rows if row[field] and row not in zero]
+        if dead:
+            total = sum(row[field] for row in dead)
+            sentences.append(
+                f":orange[{counted(total, what)} of zeros], in {counted(len(dead), 'tensor')}: {_first(dead)}."
+            )
+    sharp = sorted(
+        (row for row in rows if row["max"] is not None and row["std"] and _reach(row) >= EXTREME),
+        key=lambda row: -_reach(row),
+    )
+    if sharp:
+        sentences.append(
+            f"{counted(len(sharp), 'tensor')} with an entry more than {EXTREME} standard deviations out; the furthest, "
+            f"{_reach(sharp[0]):.0f} of them, is in {quoted(sharp[0]['name'])}. Low-precision formats lose most there."
+        )
+    if not sentences:
+        sentences.append(
+            f"Nothing stands out in {len(rows):,} tensors: no NaN or infinity, no row or column of zeros, no entry "
+            f"more than {EXTREME} standard deviations out."
+        )
+    return sentences
+
+
+def _first(rows: Sequence[Mapping[str, Any]]) -> str:
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return ", ".join(quoted(row["name"]) for row in rows[:3]) + more
+
+
+def _reach(row: Mapping[str, Any]) -> float:
+    """Standard deviations from the mean to the furthest entry."""
+    return max(row["max"] - row["mean"], row["mean"] - row["min"]) / row["std"]

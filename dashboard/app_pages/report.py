@@ -11,8 +11,8 @@ REPORT = "report.html"
 
 st.title("Report")
 st.markdown(
-    "One HTML file with model and machine, tokens, and how each word was chosen, its charts alive and every number "
-    "inside as JSON. It opens from an e-mail, without a network."
+    "One HTML file with model and machine, tokens, how each word was chosen, attention, layers and weights, its charts "
+    "alive and every number inside as JSON. It opens from an e-mail, without a network."
 )
 key = needs_model()
 with errors():

@@ -18,6 +18,15 @@ STATES = {"after the layer": TEMPERED, "after its attention": "#F59E0B"}
 CELL = 30
 
 
+def along(found: Mapping[str, Any], field: str) -> dict[str, list[tuple[float, float]]]:
+    """A field of the states after layers, and of those between attention and MLP, half a layer earlier."""
+    after, between = STATES
+    return {
+        after: [(row["layer"], float(row[field])) for row in found["layers"]],
+        between: [(row["layer"] - 0.5, float(row[field])) for row in found["resid_mid"]],
+    }
+
+
 def depth_chart(
     series: Mapping[str, Sequence[tuple[float, float]]],
     title: str,

@@ -13,6 +13,18 @@ PARTS = {"embedding": "#0F766E", "attention": "#3B82F6", "MLP": "#F59E0B", "norm
 SERIES = ("#3B82F6", "#F59E0B", "#10B981", "#A855F7", "#EF4444", "#94A3B8")
 """Things compared side by side, in the order in which they were chosen."""
 MUTED = "#8A94A3"
+ROLES = {
+    "W_Q": "#1D4ED8",
+    "W_K": "#38BDF8",
+    "W_V": "#6366F1",
+    "W_O": "#A855F7",
+    "W_gate": "#B45309",
+    "W_up": "#F59E0B",
+    "W_down": "#DC2626",
+    "norm": "#94A3B8",
+    "activation": "#10B981",
+}
+"""Tensors of a layer: attention in blues, MLP in warm colours."""
 HEAT = ("#E6F4F1", "#0F766E")
 """From nothing to much."""
 DIVERGING = ("#DC2626", "#F1F5F9", "#2563EB")

@@ -1,11 +1,9 @@
 """How the stream grows: norms, spread, what sublayers write, and the lens."""
 
-from typing import Any
-
 import streamlit as st
 
 from dashboard import services, words
-from dashboard.charts.layers import STATES, depth_chart, dimensions_chart, lens_chart
+from dashboard.charts.layers import STATES, along, depth_chart, dimensions_chart, lens_chart
 from dashboard.charts.style import PARTS
 from dashboard.components import draw, errors
 from jaxcore.lens import MOST
@@ -23,15 +21,6 @@ QUANTITIES = {
 }
 
 
-def _along(found: dict[str, Any], field: str) -> dict[str, list[tuple[float, float]]]:
-    """A field of the states after layers, and of those between attention and MLP, half a layer earlier."""
-    after, between = STATES
-    return {
-        after: [(row["layer"], float(row[field])) for row in found["layers"]],
-        between: [(row["layer"] - 0.5, float(row[field])) for row in found["resid_mid"]],
-    }
-
-
 @st.fragment
 def prediction(key: services.ModelKey, ids: tuple[int, ...]) -> None:
     """What each layer would say."""
@@ -42,10 +31,10 @@ def prediction(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         left, right = st.columns(2, gap="large")
         with left:
             st.markdown("**Rank of the answer**", help="1: the lens's first choice. Logarithmic.")
-            draw(depth_chart(_along(found, "lens_rank_of_final"), "rank", STATES, "log"))
+            draw(depth_chart(along(found, "lens_rank_of_final"), "rank", STATES, "log"))
         with right:
             st.markdown("**Distance from the final prediction**", help="KL(final || layer).")
-            draw(depth_chart(_along(found, "lens_kl_to_final"), "nats", STATES, "symlog"))
+            draw(depth_chart(along(found, "lens_kl_to_final"), "nats", STATES, "symlog"))
         st.markdown(
             "**The lens over the text**",
             help="Each cell: what the layer would say next, had the rest of the model been skipped.",
@@ -72,7 +61,7 @@ def stream(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         left, right = st.columns(2, gap="large")
         with left:
             st.markdown(f"**The stream: {QUANTITIES[field]}**")
-            draw(depth_chart(_along(found, field), QUANTITIES[field], STATES))
+            draw(depth_chart(along(found, field), QUANTITIES[field], STATES))
         with right:
             st.markdown("**What each sublayer writes**", help="Mean L2 norm of what joins the stream.")
             wrote = {
