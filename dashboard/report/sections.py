@@ -147,8 +147,8 @@ def layers(about: Subject) -> Part:
     found = evolution(model, ids)
     positions = tuple(range(max(0, len(ids) - LENS), len(ids)))
     grid = lens.grid(model, ids, positions)
-    wanted = sorted({*grid.after.top_id[:, :, 0].ravel().tolist(), *grid.final_id.tolist()})
-    names = dict(zip(wanted, model.tokenizer.texts(wanted), strict=True))
+    wanted = {*grid.after.top_id[:, :, 0].ravel().tolist(), *grid.final_id.tolist()}
+    names = {i: model.tokenizer.text(i) for i in wanted}
     parts = attribution(model, inside(model, ids, len(ids) - 1), int(grid.final_id[-1]))
     answer = f"The logit of {words.quoted(names[int(grid.final_id[-1])])}"
     shown = [found["tokens"][p] for p in positions]

@@ -48,7 +48,7 @@ def prediction(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         positions = tuple(range(first, min(first + min(SHOWN, MOST), count)))
         grid, tokenizer = services.lens_grid(key, ids, positions), services.model(key).tokenizer
         wanted = {*grid.after.top_id[:, :, 0].ravel().tolist(), *grid.final_id.tolist()}
-        names = dict(zip(wanted, tokenizer.texts(list(wanted)), strict=True))
+        names = {i: tokenizer.text(i) for i in wanted}
         draw(lens_chart(grid, [found["tokens"][p] for p in positions], names, colour))
 
 

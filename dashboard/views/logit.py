@@ -20,7 +20,7 @@ def logit(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         tokenizer, position = services.model(key).tokenizer, len(ids) - 1
         found = services.inside(key, ids, position)
         likely = [int(i) for i in np.argsort(-found.logits, kind="stable")[:CANDIDATES]]
-        names = dict(zip(likely, tokenizer.texts(likely), strict=True))
+        names = {i: tokenizer.text(i) for i in likely}
         row = st.columns(2)
 
         def named(i: int | str) -> str:

@@ -5,7 +5,6 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from jaxcore import runtime
 
@@ -25,7 +24,8 @@ from jaxcore.session import LoadedModel, load  # noqa: E402
 from models import decode  # noqa: E402
 from models.gemma3.config import from_hf  # noqa: E402
 from models.gemma3.tensors import tensor_table  # noqa: E402
-from tests.bench import machine  # noqa: E402
+from tests.bench import inside, machine  # noqa: E402
+from tests.bench.rows import Row, against  # noqa: E402
 from tests.reference import gemma3  # noqa: E402
 
 MODEL = "gemma3-270m"
@@ -51,29 +51,6 @@ BIG = {
     "head_dim": 256,
     "sliding_window": 1024,
 }
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    what: str
-    ours: str
-    theirs: str = ""
-    ratio: str = ""
-    target: str = ""
-
-
-def against(what: str, times: dict[str, float], target: str, unit: str = "s", count: int = 1) -> list[Row]:
-    """A row for each of `transformers`' ways; the first time is ours. With tokens per second, more is better."""
-    ours, *_ = times.values()
-
-    def shown(seconds: float) -> str:
-        return f"{count / seconds:.1f} {unit}" if count > 1 else f"{seconds:.2f} {unit}"
-
-    return [
-        Row(f"{what}, {name}", shown(ours), shown(theirs), f"{theirs / ours:.2f}x", target)
-        for name, theirs in list(times.items())[1:]
-    ]
 
 
 def decoding(model: LoadedModel) -> list[Row]:
@@ -204,7 +181,7 @@ def main() -> None:
     """Measure and print, in Markdown."""
     model = load(open_reference(MODEL, converted=True), dtype="float32", device="cpu")
     rows = []
-    for part in (sliders, decoding, reading, opening):
+    for part in (sliders, decoding, reading, inside.captured, inside.weights, opening):
         print(f"measuring {part.__name__} ...", file=sys.stderr, flush=True)
         rows += part(model)
     print(f"{machine.described()}; medians, runs taking turns\n")

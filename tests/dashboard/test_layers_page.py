@@ -89,3 +89,12 @@ def test_another_model_and_an_empty_prompt_do_no_harm(page, name):
     page.text_area(key="prompt").set_value("the lord").run()
     assert not page.exception
     assert not page.error
+
+
+def test_tokens_of_the_real_model_are_spelled_one_by_one(loaded):
+    """Likely tokens do not follow each other, so none may be shown as a part of the one before."""
+    loaded.switch_page(PAGE).run()
+    view(loaded, "Where it came from")
+    options = next(box.options for box in loaded.selectbox if box.label == "Token")
+    assert options[0].startswith("·the ")
+    assert not any("⟨" in option for option in options)

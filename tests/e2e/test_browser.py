@@ -127,3 +127,43 @@ def test_a_chart_can_be_saved(page, address):
     with page.expect_download() as download:
         page.get_by_role("button", name=re.compile("Download")).first.click()
     assert download.value.suggested_filename.endswith((".png", ".svg"))
+
+
+def test_looking_inside(page, address):
+    """Attention, layers and weights of one model after the other: no page loses its place or shows a traceback."""
+    page.goto(f"{address}?model=gemma3-mini-base")
+    page.get_by_role("button", name="Load", exact=True).click()
+    expect(metric(page, "Layers")).to_have_text("6")
+
+    page.get_by_role("link", name="Attention").click()
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_text("20 tokens written after the prompt")).to_be_visible()
+    page.get_by_role("button", name="Layer 4, head 2").click()
+    expect(page.get_by_text("L4H2", exact=True).first).to_be_visible()
+    token = page.locator(".map .line").first.locator(".token").nth(5)
+    token.hover()
+    expect(token).to_have_class(re.compile(r"\bat\b"))
+    token.click()
+    expect(page.get_by_text("(5) looks at")).to_be_visible()
+    page.get_by_text("Hide the first token").click()
+    expect(page.get_by_text("The first token is hidden")).to_be_visible()
+    expect(page.get_by_text("L4H2", exact=True).first).to_be_visible()
+
+    page.get_by_role("link", name="Layers").click()
+    expect(page.get_by_text("The lens over the text")).to_be_visible()
+    page.get_by_role("radio", name="What if").click()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_text("With L0H0 removed")).to_be_visible()
+
+    page.get_by_role("link", name="Weights").click()
+    expect(page.get_by_text("Nothing stands out in")).to_be_visible()
+    page.get_by_role("link", name="Attention").click()
+    expect(page.get_by_text("20 tokens written after the prompt")).to_be_visible()
+    settled(page)
+    assert page.get_by_test_id("stException").count() == 0
+
+    page.get_by_role("link", name="Report").click()
+    page.get_by_role("button", name="Build the report").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the report").click()
+    assert "Clearbox report: gemma3-mini-base" in download.value.path().read_text("utf-8")
