@@ -35,7 +35,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   let grid = parentElement.querySelector(".grid");
   if (!grid) { grid = document.createElement("div"); grid.className = "grid"; parentElement.appendChild(grid); }
   const all = bytes(data.weights), size = data.rows * data.columns;
-  grid.style.gridTemplateColumns = `max-content repeat(${data.heads}, minmax(28px, 110px))`;
+  grid.style.gridTemplateColumns = `max-content repeat(${data.heads}, minmax(20px, 64px))`;
   const cells = [document.createElement("span")];
   for (let h = 0; h < data.heads; h++) {
     const head = document.createElement("span"); head.className = "head"; head.textContent = `H${h}`; cells.push(head);
