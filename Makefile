@@ -16,7 +16,8 @@ test: $(VENV)/.installed-tests ## lint, types, unit, page and browser tests
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-bench: $(VENV)/.installed-tests ## speed and memory, beside transformers
+bench: $(VENV)/.installed-tests ## speed and memory, beside transformers and WeightWatcher
+	$(BIN)/pip install --quiet --requirement tests/bench/requirements.txt
 	$(BIN)/python -m tests.bench
 
 corpus: $(VENV)/.installed ## fetch the text to train small models on (ROMAJI=FILE: romanised Japanese too)

@@ -1,6 +1,7 @@
 """The health of weights: statistics of every tensor, read block by block from the files, and spectra of matrices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,9 @@ with np.errstate(invalid="ignore"):  # some are NaN
     VALUES = (np.arange(2**16, dtype=np.uint32) << 16).view(np.float32).astype(np.float64)
 """The number at the lower end of each bucket of equal upper bits."""
 TALL = 16
-"""How much longer than wide a matrix is whose spectrum comes from its Gram matrix."""
+"""How much longer than wide a matrix is whose spectrum always comes from its Gram matrix."""
+CONDITION = 1e-6
+"""The smallest share of the largest squared singular value that a Gram matrix gives exactly, to about 1e-9."""
 NORMS = ("norm", "ln1", "ln2", "lnf")
 SCALARS = ("alpha_p", "alpha_n", "beta", "eps")
 
@@ -290,9 +293,9 @@ def _dead(array: np.ndarray) -> tuple[int | None, int | None]:
 def spectrum(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
     """Singular values of a matrix, descending, and what follows from them, in float64; all None with a NaN or infinity.
 
-    A matrix over `TALL` times longer than wide has its values from its Gram matrix: those below 1e-8 of the largest
-    are then not exact. ``effective_rank`` is exp of the entropy of the normalised squared values (Roy and Vetterli
-    2007); the power law is fitted to the squared values.
+    Of a matrix over `TALL` times longer than wide, values below 1e-3 of the largest are not exact. ``effective_rank``
+    is exp of the entropy of the normalised squared values (Roy and Vetterli 2007); the power law is fitted to the
+    squared values.
     """
     array = read(checkpoint, name)
     fields = [
@@ -327,18 +330,25 @@ def spectrum(checkpoint: Checkpoint, name: str) -> dict[str, Any]:
 
 
 def _singular_values(array: np.ndarray) -> np.ndarray:
+    """From the Gram matrix of the shorter side where that loses nothing or all else is too slow; else a full SVD."""
     matrix = array if array.shape[0] >= array.shape[1] else array.T
-    if matrix.shape[0] > TALL * matrix.shape[1]:
-        step = max(1, ROWS * COLUMNS[1] // matrix.shape[1])
-        gram = np.zeros((matrix.shape[1], matrix.shape[1]))
-        for start in range(0, matrix.shape[0], step):
-            part = np.asarray(matrix[start : start + step], np.float64)
-            gram += part.T @ part
-        return np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0))
-    if jax.default_backend() == "cpu":  # LAPACK through numpy is the faster one there
-        return np.linalg.svd(np.asarray(matrix, np.float64), compute_uv=False)
+    step = max(1, ROWS * COLUMNS[1] // matrix.shape[1])
+    gram = np.zeros((matrix.shape[1], matrix.shape[1]))
+    for start in range(0, matrix.shape[0], step):
+        part = np.asarray(matrix[start : start + step], np.float64)
+        gram += part.T @ part
+    squares = _on_device(jnp.linalg.eigvalsh, np.linalg.eigvalsh, gram)[::-1]
+    if squares[-1] >= CONDITION * squares[0] or matrix.shape[0] > TALL * matrix.shape[1]:
+        return np.sqrt(np.maximum(squares, 0))
+    return _on_device(partial(jnp.linalg.svd, compute_uv=False), partial(np.linalg.svd, compute_uv=False), matrix)
+
+
+def _on_device(f: Callable[..., Array], on_host: Callable[..., np.ndarray], matrix: np.ndarray) -> np.ndarray:
+    """A decomposition in float64 on the accelerator, or through numpy, whose LAPACK is the faster one on a CPU."""
+    if jax.default_backend() == "cpu":
+        return on_host(np.asarray(matrix, np.float64))
     with jax.enable_x64(True):
-        return np.asarray(jnp.linalg.svd(jnp.asarray(matrix, jnp.float64), compute_uv=False))
+        return np.asarray(f(jnp.asarray(matrix, jnp.float64)))
 
 
 def chosen(checkpoint: Checkpoint, layer: int | None = None, tensor: str | None = None) -> list[str]:

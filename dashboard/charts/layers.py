@@ -85,7 +85,14 @@ def lens_chart(grid: Grid, tokens: Sequence[str], text_of: Mapping[int, str], co
     x = alt.X(
         "column:O",
         title="the model has read up to",
-        axis=alt.Axis(labelExpr=f"{labels}[datum.value]", labelAngle=-35, ticks=False, domain=False, labelLimit=110),
+        axis=alt.Axis(
+            labelExpr=f"{labels}[datum.value]",
+            labelAngle=-35,
+            labelOverlap=False,
+            ticks=False,
+            domain=False,
+            labelLimit=110,
+        ),
     )
     y = alt.Y("layer:O", title="layer", sort="descending", axis=alt.Axis(ticks=False, domain=False))
     base = alt.Chart(alt.Data(values=data)).encode(
