@@ -207,21 +207,18 @@ class _Order:
         wanted |= {_key(limit) for limit in limits}
         wanted |= {int(np.flatnonzero(part)[-1]) for part in (counts[: 2**15], counts[2**15 :]) if part.any()}
         wanted |= {int(np.flatnonzero(part)[0]) for part in (counts[: 2**15], counts[2**15 :]) if part.any()}
-        self.held: dict[int, np.ndarray] = {}
         if array.dtype == ml_dtypes.bfloat16:
-            for key in wanted:
-                both = [(-VALUES[key], counts[key + 2**15]), (VALUES[key], counts[key])]
-                self.held[key] = np.concatenate([np.full(count, value) for value, count in both])
+            keys = np.array(sorted(wanted))
+            numbers = np.concatenate([-VALUES[keys], VALUES[keys]])
+            times = np.concatenate([counts[keys + 2**15], counts[keys]])
         else:
             table = np.zeros(2**15, bool)
             table[list(wanted)] = True
-            parts = []
-            for numbers in _numbers(array):
-                upper = (numbers.view(np.uint32) >> 16) & 0x7FFF
-                parts.append(numbers[table[upper]].copy())
-            chosen = np.sort(np.concatenate(parts))
-            upper = (chosen.view(np.uint32) >> 16) & 0x7FFF
-            self.held = {key: chosen[upper == key] for key in wanted}
+            parts = [np.unique(part[table[_keys(part)]], return_counts=True) for part in _numbers(array)]
+            numbers, inverse = np.unique(np.concatenate([part for part, _ in parts]), return_inverse=True)
+            times = np.bincount(inverse, np.concatenate([often for _, often in parts])).astype(np.int64)
+        held = _keys(numbers.astype(np.float32))
+        self.held = {key: (numbers[held == key], times[held == key]) for key in wanted}
 
     def _places(self, q: float) -> tuple[int, int, float]:
         at = q * (self.size - 1)
@@ -235,13 +232,17 @@ class _Order:
 
     def _at(self, place: int) -> float:
         key = int(np.searchsorted(self.ends, place, side="right"))
-        inside = np.sort(np.abs(self.held[key]))
-        return float(inside[place - (int(self.ends[key - 1]) if key else 0)])
+        numbers, times = self.held[key]
+        order = np.argsort(np.abs(numbers))
+        inside = np.cumsum(times[order])
+        at = np.searchsorted(inside, place - (int(self.ends[key - 1]) if key else 0), side="right")
+        return float(abs(numbers[order][at]))
 
     def within(self, limit: float) -> int:
         """How many have |x| at most this."""
         key = _key(limit)
-        return int(self.absolute[:key].sum() + np.sum(np.abs(self.held[key]) <= limit))
+        numbers, times = self.held[key]
+        return int(self.absolute[:key].sum() + times[np.abs(numbers) <= limit].sum())
 
     def up_to(self, limit: float) -> int:
         """How many are at most this."""
@@ -253,19 +254,25 @@ class _Order:
 
     def _beneath(self, limit: float, compare: Any) -> int:
         key, positive, negative = _key(limit), self.counts[: 2**15], self.counts[2**15 :]
-        inside = int(np.sum(compare(self.held[key], limit)))
+        numbers, times = self.held[key]
+        inside = int(times[compare(numbers, limit)].sum())
         if limit >= 0:
             return inside + int(negative.sum() - negative[key] + positive[:key].sum())
         return inside + int(negative[key + 1 :].sum())
 
     def extremes(self) -> tuple[float, float]:
         """The least and the largest."""
-        held = np.concatenate(list(self.held.values()))
-        return float(held.min()), float(held.max())
+        present = np.concatenate([numbers[times > 0] for numbers, times in self.held.values()])
+        return float(present.min()), float(present.max())
+
+
+def _keys(numbers: Float[np.ndarray, "n"]) -> np.ndarray:
+    """The bucket of |x| that each number falls into."""
+    return (numbers.view(np.uint32) >> 16) & 0x7FFF
 
 
 def _key(limit: float) -> int:
-    """The bucket of |x| that a number falls into."""
+    """The same of one number."""
     return int(np.float32(abs(limit)).view(np.uint32) >> 16)
 
 
