@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from dashboard.charts.style import HEAT, MUTED, RAW, TEMPERED
+from dashboard.charts.style import FAINT, HEAT, MUTED, RAW, TEMPERED
 from jaxcore.attention import Attended
 from jaxcore.tokenizer import visible
 
@@ -52,17 +52,17 @@ def head_heatmap(
         y=alt.Y("layer:O", title="layer", axis=alt.Axis(labelExpr=f"{marks}[datum.value]", ticks=False, domain=False)),
         tooltip=["layer:O", "head:O", alt.Tooltip("value:Q", title=title, format=number)],
     )
-    cells = base.mark_rect(stroke=RAW, strokeWidth=0.3).encode(
-        color=alt.Color(
+    cells = base.mark_rect(stroke=RAW, strokeWidth=0.3, color=HEAT).encode(
+        opacity=alt.Opacity(
             "value:Q",
             title=title,
-            scale=alt.Scale(domain=domain, range=HEAT, clamp=True),
+            scale=alt.Scale(domain=domain, range=[FAINT, 1], clamp=True),
             legend=None if heads <= NUMBERED else alt.Legend(format=number),
         )
     )
     middle = (domain[0] + domain[1]) / 2
     text = base.mark_text(fontSize=11).encode(
         text=alt.Text("value:Q", format=number),
-        color=alt.condition(f"datum.value > {middle}", alt.value("#FFFFFF"), alt.value("#1B2430")),
+        color=alt.condition(f"datum.value > {middle}", alt.value("#FFFFFF"), alt.value(MUTED)),
     )
     return alt.layer(cells, *([text] if heads <= NUMBERED else [])).properties(height=max(22 * layers, 110) + 50)

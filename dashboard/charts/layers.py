@@ -7,7 +7,7 @@ from typing import Any, Literal
 import altair as alt
 import numpy as np
 
-from dashboard.charts.style import DIVERGING, HEAT, PARTS, RAW, TEMPERED
+from dashboard.charts.style import AGAINST, FAINT, FAVOUR, HEAT, MUTED, PARTS, RAW, TEMPERED
 from jaxcore.attribution import Parts
 from jaxcore.lens import Grid
 from jaxcore.tokenizer import visible
@@ -108,11 +108,11 @@ def lens_chart(grid: Grid, tokens: Sequence[str], text_of: Mapping[int, str], co
             alt.Tooltip("kl:Q", title="KL to the last layer, nats", format=".2f"),
         ],
     )
-    cells = base.mark_rect(stroke=RAW, strokeWidth=0.3).encode(
-        color=alt.Color("strength:Q", scale=alt.Scale(domain=[0, 1], range=HEAT), legend=None)
+    cells = base.mark_rect(stroke=RAW, strokeWidth=0.3, color=HEAT).encode(
+        opacity=alt.Opacity("strength:Q", scale=alt.Scale(domain=[0, 1], range=[FAINT, 1]), legend=None)
     )
     text = base.mark_text(fontSize=12).encode(
-        text="token:N", color=alt.condition("datum.strength > 0.5", alt.value("#FFFFFF"), alt.value("#1B2430"))
+        text="token:N", color=alt.condition("datum.strength > 0.5", alt.value("#FFFFFF"), alt.value(MUTED))
     )
     return alt.layer(cells, text).properties(height=CELL * layers * 0.8 + 90)
 
@@ -147,20 +147,23 @@ def heads_chart(values: np.ndarray, title: str) -> Chart:
     """A signed number for every head; blue in favour, red against."""
     layers, heads = values.shape
     largest = float(np.abs(values).max()) or 1.0
-    data = [{"layer": i, "head": j, "value": float(values[i, j])} for i in range(layers) for j in range(heads)]
+    data = [
+        {"layer": i, "head": j, "value": float(values[i, j]), "size": abs(float(values[i, j])) / largest}
+        for i in range(layers)
+        for j in range(heads)
+    ]
     base = alt.Chart(alt.Data(values=data)).encode(
         x=alt.X("head:O", title="head", axis=alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False)),
         y=alt.Y("layer:O", title="layer", axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["layer:O", "head:O", alt.Tooltip("value:Q", title=title, format="+.3f")],
     )
     cells = base.mark_rect(stroke=RAW, strokeWidth=0.3).encode(
-        color=alt.Color(
-            "value:Q", scale=alt.Scale(domain=[-largest, 0, largest], range=DIVERGING, interpolate="rgb"), legend=None
-        )
+        color=alt.condition("datum.value > 0", alt.value(FAVOUR), alt.value(AGAINST)),
+        opacity=alt.Opacity("size:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),
     )
     text = base.mark_text(fontSize=11).encode(
         text=alt.Text("value:Q", format="+.1f"),
-        color=alt.condition(f"abs(datum.value) > {largest / 2}", alt.value("#FFFFFF"), alt.value("#1B2430")),
+        color=alt.condition("datum.size > 0.5", alt.value("#FFFFFF"), alt.value(MUTED)),
     )
     return alt.layer(cells, *([text] if heads <= 16 else [])).properties(height=max(22 * layers, 110) + 50)
 
@@ -178,7 +181,7 @@ def written_chart(tokens: Sequence[tuple[str, float]]) -> Chart:
         .encode(
             y=alt.Y("row:O", axis=axis),
             x=alt.X("value:Q", title="change of the logit"),
-            color=alt.condition("datum.value > 0", alt.value(DIVERGING[2]), alt.value(DIVERGING[0])),
+            color=alt.condition("datum.value > 0", alt.value(FAVOUR), alt.value(AGAINST)),
             tooltip=[alt.Tooltip("value:Q", format="+.4f")],
         )
     )
@@ -229,9 +232,12 @@ def dimensions_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
         y=alt.Y("dimension:N", title="dimension", sort=None, axis=alt.Axis(labelOverlap=False)),
         tooltip=["layer:O", "dimension:N", alt.Tooltip("value:Q", title="mean |x|", format=",.2f")],
     )
-    cells = base.mark_rect().encode(
-        color=alt.Color(
-            "value:Q", title="mean |x|", scale=alt.Scale(type="log", range=HEAT), legend=alt.Legend(format="~s")
+    cells = base.mark_rect(color=HEAT).encode(
+        opacity=alt.Opacity(
+            "value:Q",
+            title="mean |x|",
+            scale=alt.Scale(type="log", range=[FAINT, 1]),
+            legend=alt.Legend(format="~s"),
         )
     )
     return alt.layer(cells).properties(height=14 * len({row["dimension"] for row in data}) + 60)

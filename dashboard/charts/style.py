@@ -25,10 +25,10 @@ ROLES = {
     "activation": "#10B981",
 }
 """Tensors of a layer: attention in blues, MLP in warm colours."""
-HEAT = ("#E6F4F1", "#0F766E")
-"""From nothing to much."""
-DIVERGING = ("#DC2626", "#F1F5F9", "#2563EB")
-"""From against, over nothing, to in favour."""
+HEAT = "#0F766E"
+FAINT = 0.06
+"""Heat maps are this colour, from nearly clear to full, so that nothing is nothing on light and on dark ground."""
+FAVOUR, AGAINST = "#2563EB", "#DC2626"
 
 
 def to_svg(chart: alt.LayerChart | alt.FacetChart, width: int = 900) -> str:

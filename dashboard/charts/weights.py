@@ -66,6 +66,7 @@ def histogram_chart(named: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart
             x2="to:Q",
             y=alt.Y(
                 "share:Q",
+                title="share",
                 scale=alt.Scale(type="log", domain=[least, 1], nice=False),
                 axis=alt.Axis(format="~%", values=[10.0**-k for k in range(9)]),
                 stack=None,

@@ -3,15 +3,37 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dashboard import words
+from dashboard.charts.attention import attended_chart, head_heatmap
+from dashboard.charts.layers import (
+    STATES,
+    along,
+    depth_chart,
+    dimensions_chart,
+    heads_chart,
+    lens_chart,
+    outcome_chart,
+    parts_of_logit_chart,
+    written_chart,
+)
 from dashboard.charts.overview import block_drawing, layers_chart, parts_chart
 from dashboard.charts.sampling import candidates_chart, funnel_chart, temperature_chart
 from dashboard.charts.style import SERIES, to_svg
 from dashboard.charts.tokenizers import bars_chart
+from dashboard.charts.weights import by_depth_chart, histogram_chart, shares_chart, spectrum_chart
+from jaxcore import lens
+from jaxcore.attention import attended
+from jaxcore.attribution import attribution, inside
+from jaxcore.catalogue import open_reference
+from jaxcore.layers import evolution
 from jaxcore.sample import Candidate, StepRecord
+from jaxcore.session import load
 from jaxcore.token_counts import Rival, Verdict
+from jaxcore.weights import chosen, health
+from jaxcore.whatif import Edit, what_if
 
 CANDIDATES = (
     Candidate(5, " a", 3.0, 0.5, 0.6, 0.7, True),
@@ -171,3 +193,41 @@ def test_the_sentence_on_vocabularies():
     said = words.largest_vocabulary({"char": 28, "gemma3": 262_144, "apertus": 131_072})
     assert said.startswith("**gemma3**'s vocabulary is 2.0 times apertus's, 9,362 times char's. ")
     assert words.largest_vocabulary({"char": 28}).startswith("A larger vocabulary")
+
+
+@pytest.fixture(scope="module")
+def small():
+    return load(open_reference("gemma3-mini-base"), dtype="float32", device="cpu")
+
+
+def test_charts_of_the_inside_are_valid_and_keep_equal_tokens_apart(small):
+    """``to_dict`` checks them against Vega-Lite's schema."""
+    ids = small.tokenizer.encode("the the the the")
+    found, count = evolution(small, ids), len(ids)
+    grid = lens.grid(small, ids, range(count))
+    names = {i: small.tokenizer.text(i) for i in {*grid.after.top_id.ravel().tolist(), *grid.final_id.tolist()}}
+    chart = lens_chart(grid, found["tokens"], names, "rank of the final choice").to_dict()
+    assert {row["column"] for row in chart["data"]["values"]} == set(range(count))
+    parts = attribution(small, inside(small, ids, count - 1), 300)
+    rows = values(parts_of_logit_chart(parts).to_dict())
+    assert sum(row["value"] for row in rows) == pytest.approx(float(parts.logit), abs=1e-3)
+    heads_chart(np.asarray(parts.heads), "x").to_dict()
+    depth_chart(along(found, "lens_rank_of_final"), "rank", STATES, "log").to_dict()
+    dimensions_chart(found["layers"]).to_dict()
+    written_chart([(" a", 1.0), (" a", -2.0)]).to_dict()
+    outcome_chart(what_if(small, ids, [Edit(0, 1)])).to_dict()
+    keys = attended(np.array([0.5, 0.25, 0.25]), ["a", "a", "a"])
+    assert len(values(attended_chart(keys).to_dict())) == 3
+    head_heatmap(np.zeros((6, 4)), "x", ".2f", (0.0, 1.0), [True] * 6).to_dict()
+
+
+def test_charts_of_weights_are_valid(small):
+    checkpoint = small.checkpoint
+    rows = health(checkpoint, chosen(checkpoint, layer=1), spectra=True)["tensors"]
+    by_depth_chart(rows, "std", "deviation", log=True).to_dict()
+    matrix = next(row for row in rows if row["role"] == "W_up")
+    spectrum_chart(matrix).to_dict()
+    spectrum_chart({**matrix, "power_law_xmin": None}).to_dict()
+    bars = values(histogram_chart({"a": matrix["histogram"], "b": matrix["histogram"]}).to_dict())
+    assert sum(row["share"] for row in bars) == pytest.approx(2)
+    shares_chart({"W_Q": 0.75, "W_K": 0.25}).to_dict()
