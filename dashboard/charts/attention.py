@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from dashboard.charts.style import FAINT, HEAT, MUTED, RAW, TEMPERED
+from dashboard.charts.style import FAINT, HEAT, MUTED, RAW, TEMPERED, row_names
 from jaxcore.attention import Attended
 from jaxcore.tokenizer import visible
 
@@ -18,10 +18,7 @@ NUMBERED = 16
 def attended_chart(keys: Sequence[Attended]) -> alt.LayerChart | alt.FacetChart:
     """The keys that take the largest shares of one token's attention, each with its position."""
     data = [{"row": i, "share": k.share, "label": f"{k.share:.1%}"} for i, k in enumerate(keys)]
-    labels = json.dumps([f"{visible(k.token)}  {k.position}" for k in keys], ensure_ascii=False)
-    axis = alt.Axis(
-        labelExpr=f"{labels}[datum.value]", labelLimit=200, labelFontSize=13, ticks=False, domain=False, title=None
-    )
+    axis = row_names([f"{visible(k.token)}  {k.position}" for k in keys])
     base = alt.Chart(alt.Data(values=data)).encode(
         y=alt.Y("row:O", axis=axis),
         x=alt.X(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import altair as alt
 import numpy as np
 
-from dashboard.charts.style import AGAINST, FAINT, FAVOUR, HEAT, MUTED, PARTS, RAW, TEMPERED
+from dashboard.charts.style import AGAINST, FAINT, FAVOUR, HEAT, MUTED, PARTS, RAW, TEMPERED, row_names
 from jaxcore.attribution import Parts
 from jaxcore.lens import Grid
 from jaxcore.tokenizer import visible
@@ -171,15 +171,11 @@ def heads_chart(values: np.ndarray, title: str) -> Chart:
 def written_chart(tokens: Sequence[tuple[str, float]]) -> Chart:
     """Tokens with the change of their logits; blue up, red down."""
     data = [{"row": i, "value": value, "label": f"{value:+.2f}"} for i, (_, value) in enumerate(tokens)]
-    labels = json.dumps([visible(token) for token, _ in tokens], ensure_ascii=False)
-    axis = alt.Axis(
-        labelExpr=f"{labels}[datum.value]", labelLimit=150, labelOverlap=False, ticks=False, domain=False, title=None
-    )
     bars = (
         alt.Chart(alt.Data(values=data))
         .mark_bar(cornerRadiusEnd=2)
         .encode(
-            y=alt.Y("row:O", axis=axis),
+            y=alt.Y("row:O", axis=row_names([visible(token) for token, _ in tokens])),
             x=alt.X("value:Q", title="change of the logit"),
             color=alt.condition("datum.value > 0", alt.value(FAVOUR), alt.value(AGAINST)),
             tooltip=[alt.Tooltip("value:Q", format="+.4f")],
@@ -197,15 +193,11 @@ def outcome_chart(outcome: Outcome) -> Chart:
         for i, change in enumerate(shown)
         for what in stages
     ]
-    labels = json.dumps([visible(change.token) for change in shown], ensure_ascii=False)
-    axis = alt.Axis(
-        labelExpr=f"{labels}[datum.value]", labelLimit=150, labelOverlap=False, ticks=False, domain=False, title=None
-    )
     bars = (
         alt.Chart(alt.Data(values=data))
         .mark_bar(cornerRadiusEnd=2)
         .encode(
-            y=alt.Y("row:O", axis=axis),
+            y=alt.Y("row:O", axis=row_names([visible(change.token) for change in shown])),
             yOffset=alt.YOffset("what:N", sort=list(stages)),
             x=alt.X("probability:Q", axis=alt.Axis(format="%")),
             color=alt.Color(

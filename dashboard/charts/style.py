@@ -1,5 +1,8 @@
 """Colours with a meaning, legible on light and on dark ground; charts as files."""
 
+import json
+from collections.abc import Sequence
+
 import altair as alt
 import vl_convert
 
@@ -29,6 +32,19 @@ HEAT = "#0F766E"
 FAINT = 0.06
 """Heat maps are this colour, from nearly clear to full, so that nothing is nothing on light and on dark ground."""
 FAVOUR, AGAINST = "#2563EB", "#DC2626"
+
+
+def row_names(names: Sequence[str]) -> alt.Axis:
+    """An axis for rows at integer places, so that names that look alike stay apart."""
+    return alt.Axis(
+        labelExpr=f"{json.dumps(list(names), ensure_ascii=False)}[datum.value]",
+        labelLimit=200,
+        labelFontSize=13,
+        labelOverlap=False,
+        ticks=False,
+        domain=False,
+        title=None,
+    )
 
 
 def to_svg(chart: alt.LayerChart | alt.FacetChart, width: int = 900) -> str:
