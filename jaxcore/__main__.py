@@ -2,7 +2,9 @@
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from jaxcore.session import LoadedModel
 
 INTERRUPTED = 130
+GRACE = 5.0
+"""Seconds that an interrupted command has to clean up."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -305,6 +309,16 @@ def failed(sentence: str) -> int:
 
 def guarded(run: Callable[[], None]) -> int:
     """Run a command's work. Returns 0, 2 for a fault in the input, or 130 if interrupted."""
+    last_resort = threading.Timer(GRACE, os._exit, [INTERRUPTED])
+    last_resort.daemon = True
+
+    def interrupted(*_: Any) -> None:
+        """Stop by exception, as Python does; should a library swallow that, stop all the same."""
+        if not last_resort.is_alive():
+            last_resort.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupted)
     try:
         run()
     except ClearboxError as error:
@@ -316,6 +330,9 @@ def guarded(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        last_resort.cancel()
+        signal.signal(signal.SIGINT, before)
     return 0
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
-import numpy as np
 
 from dashboard.charts.style import FAINT, HEAT, MUTED, RAW, TEMPERED, row_names
 from jaxcore.attention import Attended
@@ -34,10 +33,10 @@ def attended_chart(keys: Sequence[Attended]) -> alt.LayerChart | alt.FacetChart:
 
 
 def head_heatmap(
-    values: np.ndarray, title: str, number: str, domain: tuple[float, float], local: Sequence[bool]
+    values: Sequence[Sequence[float]], title: str, number: str, domain: tuple[float, float], local: Sequence[bool]
 ) -> alt.LayerChart | alt.FacetChart:
     """One number for every head, layers downwards; layers with a window are marked."""
-    layers, heads = values.shape
+    layers, heads = len(values), len(values[0])
     data: list[dict[str, Any]] = [
         {"layer": layer, "head": head, "value": float(value)}
         for layer, row in enumerate(values)

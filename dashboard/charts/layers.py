@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import log10
 from typing import Any, Literal
 
 import altair as alt
-import numpy as np
 
 from dashboard.charts.style import AGAINST, FAINT, FAVOUR, HEAT, MUTED, PARTS, RAW, TEMPERED, row_names
 from jaxcore.attribution import Parts
@@ -60,9 +60,9 @@ def lens_chart(grid: Grid, tokens: Sequence[str], text_of: Mapping[int, str], co
     seen = grid.after
     layers, columns = seen.final_rank.shape
     strength = {
-        "probability of its first choice": seen.top_probability[:, :, 0],
-        "probability of the final choice": seen.final_probability,
-        "rank of the final choice": 1 - np.minimum(np.log10(seen.final_rank) / 4, 1),
+        "probability of its first choice": lambda layer, column: seen.top_probability[layer, column, 0],
+        "probability of the final choice": lambda layer, column: seen.final_probability[layer, column],
+        "rank of the final choice": lambda layer, column: 1 - min(log10(seen.final_rank[layer, column]) / 4, 1),
     }[colour]
     data: list[dict[str, Any]] = [
         {
@@ -74,7 +74,7 @@ def lens_chart(grid: Grid, tokens: Sequence[str], text_of: Mapping[int, str], co
             "final": float(seen.final_probability[layer, column]),
             "kl": float(seen.kl_to_final[layer, column]),
             "answer": visible(text_of[int(grid.final_id[column])]),
-            "strength": float(strength[layer, column]),
+            "strength": float(strength(layer, column)),
         }
         for layer in range(layers)
         for column in range(columns)
@@ -143,14 +143,14 @@ def parts_of_logit_chart(parts: Parts) -> Chart:
     return alt.layer(chart).properties(height=240)
 
 
-def heads_chart(values: np.ndarray, title: str) -> Chart:
+def heads_chart(values: Sequence[Sequence[float]], title: str) -> Chart:
     """A signed number for every head; blue in favour, red against."""
-    layers, heads = values.shape
-    largest = float(np.abs(values).max()) or 1.0
+    layers, heads = len(values), len(values[0])
+    largest = max(abs(float(value)) for row in values for value in row) or 1.0
     data = [
-        {"layer": i, "head": j, "value": float(values[i, j]), "size": abs(float(values[i, j])) / largest}
-        for i in range(layers)
-        for j in range(heads)
+        {"layer": i, "head": j, "value": float(value), "size": abs(float(value)) / largest}
+        for i, row in enumerate(values)
+        for j, value in enumerate(row)
     ]
     base = alt.Chart(alt.Data(values=data)).encode(
         x=alt.X("head:O", title="head", axis=alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False)),

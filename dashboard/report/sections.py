@@ -134,7 +134,7 @@ def attention(about: Subject) -> Part:
         "The mean of all heads: " + words.looks_at(tokens[-1], len(ids) - 1, leading).replace("`", "'"),
         Figure("What the last token looks at, mean of all heads.", attended_chart(leading)),
         *(
-            Figure(f"Every head: {title}.", head_heatmap(found[field], title, ".2f", (0.0, 1.0), local))
+            Figure(f"Every head: {title}.", head_heatmap(found[field].tolist(), title, ".2f", (0.0, 1.0), local))
             for field, title in titles.items()
         ),
     ]

@@ -87,7 +87,7 @@ def _show(found: tuple[Removed, ...], heads: int) -> None:
     changes = np.array([part.logit_change for part in found if part.head is not None]).reshape(-1, heads)
     with left:
         st.markdown("**Without each head: change of the answer's logit**")
-        draw(heads_chart(changes, "change of the logit"))
+        draw(heads_chart(changes.tolist(), "change of the logit"))
     right.dataframe(
         [
             {

@@ -161,7 +161,7 @@ def statistics(key: services.ModelKey, ids: tuple[int, ...]) -> None:
         left, right = st.columns([3, 2], gap="large")
         with left:
             local = [window < max(cfg.windows) for window in cfg.windows]
-            draw(head_heatmap(values, title, number, (0.0, largest or float(values.max()) or 1.0), local))
+            draw(head_heatmap(values.tolist(), title, number, (0.0, largest or float(values.max()) or 1.0), local))
         rows = [
             {
                 "head": f"L{layer}H{head}",

@@ -41,7 +41,7 @@ def logit(key: services.ModelKey, ids: tuple[int, ...]) -> None:
             draw(parts_of_logit_chart(parts))
         with right:
             st.markdown("**By head**")
-            draw(heads_chart(np.asarray(parts.heads), "added to the logit"))
+            draw(heads_chart(np.asarray(parts.heads).tolist(), "added to the logit"))
         _sources(key, ids, np.asarray(parts.sources))
         _written(key, ids, position, parts)
 
