@@ -103,6 +103,15 @@ def parser() -> argparse.ArgumentParser:
     weights.add_argument("--tensor", metavar="NAME", help="only this tensor")
     weights.add_argument("--spectra", action="store_true", help="singular values of matrices too")
 
+    heads = on_model("heads", run_heads, "what the heads of a character transformer do, from their weights")
+    heads.add_argument("--n-heads", type=int, metavar="N", help="of a file that does not say how many it has")
+    heads.add_argument(
+        "--text", type=Path, metavar="FILE", help="what roles are measured on; held-out text, if left out"
+    )
+    heads.add_argument("--selector", metavar="L0H2", help="instead of the first-layer head with the largest QK")
+    heads.add_argument("--group", metavar="L0H0,L0H1", help="instead of the first-layer heads that write alike")
+    heads.add_argument("--induction", metavar="L3H1", help="instead of the later head that reads the selector most")
+
     tokens = command("tokens", run_tokens, "how tokenizers split a text")
     tokens.add_argument("--text", required=True)
     tokens.add_argument(
@@ -291,6 +300,25 @@ def run_weights(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     content = health(ready(source, progress(args)), names, args.spectra, progress(args))
     emit(args, export.result("weights", described(source), time.perf_counter() - start, content))
+
+
+def run_heads(args: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from jaxcore.catalogue import open_reference
+    from jaxcore.heads.measured import measured, read_text
+    from jaxcore.heads.study import Chosen, study
+    from jaxcore.inspect import described
+
+    start = time.perf_counter()
+    checkpoint = open_reference(args.model, progress=progress(args))
+    if args.n_heads is not None:
+        checkpoint = replace(checkpoint, config={**checkpoint.config, "n_heads": args.n_heads})
+    text = read_text(checkpoint, args.text)
+    group = args.group.split(",") if args.group else ()
+    content = study(checkpoint, Chosen(args.selector, group, args.induction))
+    content["measured_head_roles"] = measured(checkpoint, text)
+    emit(args, export.result("heads", described(checkpoint), time.perf_counter() - start, content))
 
 
 def run_tokens(args: argparse.Namespace) -> None:

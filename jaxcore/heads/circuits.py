@@ -5,7 +5,7 @@ A head's QK circuit is ``A = W_Q^T W_K`` and its OV circuit ``B = W_O W_V``, bot
 orthonormal outsides, so that norms, spectra, traces and products cost head-size matrices and lose no digits.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,16 @@ from jaxcore.families import CHAR
 class Blocks(NamedTuple):
     """The weights of all blocks."""
 
-    ln1_w: Float[Array, "layer d_model"]
-    ln1_b: Float[Array, "layer d_model"]
-    W_Q: Float[Array, "layer n_heads head_dim d_model"]
-    W_K: Float[Array, "layer n_heads head_dim d_model"]
-    W_V: Float[Array, "layer n_heads head_dim d_model"]
-    W_O: Float[Array, "layer n_heads d_model head_dim"]
-    ln2_w: Float[Array, "layer d_model"]
-    ln2_b: Float[Array, "layer d_model"]
-    W_up: Float[Array, "layer d_mlp d_model"]
-    W_down: Float[Array, "layer d_model d_mlp"]
+    ln1_w: Float[np.ndarray, "layer d_model"]
+    ln1_b: Float[np.ndarray, "layer d_model"]
+    W_Q: Float[np.ndarray, "layer n_heads head_dim d_model"]
+    W_K: Float[np.ndarray, "layer n_heads head_dim d_model"]
+    W_V: Float[np.ndarray, "layer n_heads head_dim d_model"]
+    W_O: Float[np.ndarray, "layer n_heads d_model head_dim"]
+    ln2_w: Float[np.ndarray, "layer d_model"]
+    ln2_b: Float[np.ndarray, "layer d_model"]
+    W_up: Float[np.ndarray, "layer d_mlp d_model"]
+    W_down: Float[np.ndarray, "layer d_model d_mlp"]
 
 
 class Product(NamedTuple):
@@ -69,9 +69,16 @@ def product(left: Float[Array, "d_model rank"], right: Float[Array, "rank d_mode
     return Product(outer_left, inner_left @ inner_right.T, outer_right)
 
 
-@jax.jit
 def circuits(blocks: Blocks) -> Circuits:
-    """Gain-weighted circuits of all heads."""
+    """Gain-weighted circuits of all heads, on the host.
+
+    One computation at a time: XLA on a CPU can wait for itself when decompositions of several overlap.
+    """
+    return jax.device_get(_circuits(blocks))
+
+
+@jax.jit
+def _circuits(blocks: Blocks) -> Circuits:
 
     def head(q, k, v, o, gain, bias):
         read_q, read_k, read_v = q * gain, k * gain, v * gain
@@ -127,7 +134,7 @@ def symmetric_part(p: Product) -> Float[Array, "span span"]:
     return (small + small.T) / 2
 
 
-def eigenvalue_masses(symmetric: Float[Array, "n n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def eigenvalue_masses(symmetric: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sums of the positive and of the negated negative eigenvalues."""
     values = jnp.linalg.eigvalsh(symmetric)
     return jnp.sum(jnp.maximum(values, 0)), jnp.sum(jnp.maximum(-values, 0))

@@ -79,7 +79,7 @@ def trace_compositions(table: Composed) -> Record:
     largest = {}
     for later in places(table.shape, 1):
         values = [(e, table.normalized(later, e)) for e in places((later[0], table.shape[1]))]
-        ranked = sorted((pair for pair in values if pair[1] is not None), key=lambda pair: -pair[1])
+        ranked = sorted(((e, value) for e, value in values if value is not None), key=lambda pair: -pair[1])
         largest[name(later)] = [{"earlier_head": name(e), "normalized_trace": v} for e, v in ranked[:LARGEST]]
     return {"pairs": listed, "largest": largest}
 

@@ -1,6 +1,7 @@
 """What heads of a character transformer attend to when it reads: the roles that readings of weights are checked by."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -8,16 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxcore.attention import induction_scores
+from jaxcore.catalogue import CHECKPOINTS
+from jaxcore.checkpoint.store import Checkpoint
 from jaxcore.heads.naming import places, row
 from jaxcore.reading import read
-from jaxcore.session import LoadedModel
-from models.char.config import SYMBOLS
+from jaxcore.session import LoadedModel, load
+from models.errors import InputError
 
 FIRST = 8
 """The first query that counts: before it, everything is near."""
 LOCAL = 8
 """The largest distance that is local."""
-WINDOWS, TEXTS, LETTERS = 16, 8, 26
+WINDOWS = 16
 PATTERN = frozenset({"pattern"})
 
 
@@ -64,7 +68,6 @@ def windows(model: LoadedModel, text: str) -> list[list[int]]:
 
 def _pattern(model: LoadedModel, ids: Sequence[int]) -> Float[Array, "layer n_heads seq seq"]:
     (piece,) = read(model, ids, PATTERN)
-    assert piece.trace.pattern is not None  # it was asked for
     return piece.trace.pattern
 
 
@@ -76,22 +79,6 @@ def mean_weights(model: LoadedModel, text: str) -> Weights:
     return Weights(*(np.sum(jax.device_get(each), axis=0) / queries for each in zip(*sums, strict=True)))
 
 
-def induction_scores(model: LoadedModel) -> np.ndarray:
-    """Mean attention to what followed the same letter before, in random letters written twice: ``[layer n_heads]``.
-
-    Each of `TEXTS` texts is a random order of different letters, as many as fit the context twice (Olsson et al. 2022,
-    arXiv 2209.11895, for scores on repeated random tokens).
-    """
-    period = min(LETTERS, model.config.context // 2)
-    i = np.arange(period, 2 * period)
-    scores = []
-    for seed in range(TEXTS):
-        letters = np.random.default_rng(seed).permutation(LETTERS)[:period] + SYMBOLS.index("a")
-        pattern = np.asarray(_pattern(model, np.tile(letters, 2).tolist()))
-        scores.append(pattern[:, :, i, i - period + 1].mean(axis=-1))
-    return np.mean(scores, axis=0)
-
-
 def role(previous: float, local: float, far: float, entropy: float, induction: float) -> str:
     """The first description that holds."""
     if induction >= 0.4:
@@ -101,6 +88,30 @@ def role(previous: float, local: float, far: float, entropy: float, induction: f
     if previous + local >= 0.6:
         return "local"
     return "broad" if entropy >= 0.7 or far >= 0.5 else "unclear"
+
+
+def read_text(checkpoint: Checkpoint, path: Path | None) -> str:
+    """The text of a file, or the held-out text beside the model, or else that of ``char-english``.
+
+    Raises `InputError` for a file that cannot be read or is too short.
+    """
+    if path is None:
+        beside = Path(checkpoint.path) / "held_out.txt"
+        path = beside if beside.is_file() else CHECKPOINTS / "char-english" / "held_out.txt"
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): name a text file in UTF-8.") from None
+    if len(text) <= FIRST + 1:
+        raise InputError(f"{path} holds {len(text)} characters; roles are measured on at least {FIRST + 2}.")
+    return text
+
+
+def measured(checkpoint: Checkpoint, text: str) -> list[dict[str, Any]] | None:
+    """Roles measured on a text; None for a file of blocks only, which cannot read."""
+    if checkpoint.config["vocab"] == 0:
+        return None
+    return measured_head_roles(load(checkpoint, dtype="float32"), text)
 
 
 def measured_head_roles(model: LoadedModel, text: str) -> list[dict[str, Any]]:

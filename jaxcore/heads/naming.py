@@ -21,7 +21,7 @@ def parsed(text: str, shape: tuple[int, int]) -> Place:
     match = re.fullmatch(r"L(\d{1,4})H(\d{1,4})", text.strip())
     if not match or not (int(match[1]) < shape[0] and int(match[2]) < shape[1]):
         raise InputError(
-            f"{text[:40]!r} names no head of this model; write L0H0 to L{shape[0] - 1}H{shape[1] - 1}: layer, then head."
+            f"{text[:40]!r} names no head of this model; write L0H0 to L{shape[0] - 1}H{shape[1] - 1}: layer, head."
         )
     return int(match[1]), int(match[2])
 
@@ -36,7 +36,7 @@ def pairs(shape: tuple[int, int]) -> Iterator[tuple[Place, Place]]:
     return ((later, earlier) for later in places(shape, 1) for earlier in places((later[0], shape[1])))
 
 
-def ratio(part: float, whole: float) -> float | None:
+def ratio(part: Any, whole: Any) -> float | None:
     """Null where there is no whole."""
     return float(part / whole) if whole else None
 
@@ -46,7 +46,7 @@ def cut(ranks: tuple[int, ...], head_dim: int) -> list[int]:
     return sorted({min(rank, head_dim) for rank in ranks})
 
 
-def complex_numbers(values: np.ndarray) -> list[dict[str, float]]:
+def complex_numbers(values: Any) -> list[dict[str, float]]:
     """By falling magnitude, of a conjugate pair the one with positive imaginary part first."""
     order = np.lexsort((-values.imag, -np.abs(values)))
     return [{"real": float(v.real), "imag": float(v.imag)} for v in values[order]]

@@ -32,13 +32,13 @@ def qk_spectrum(blocks: Blocks, found: Circuits, at: Place) -> Record:
     return {
         "head": name(at),
         "rank": rank,
-        "singular_values": circuits.singular_values(head.qk),
+        "singular_values": np.asarray(circuits.singular_values(head.qk)),
         "eigenvalues": complex_numbers(values),
         "complex_eigenvalue_fraction": ratio(np.abs(values.imag).sum(), np.abs(values).sum()),
         "subspace_overlap": np.linalg.svd(left[:, :rank].T @ right[:, :rank], compute_uv=False),
-        "unweighted_qk_singular_values": circuits.singular_values(raw.qk),
+        "unweighted_qk_singular_values": np.asarray(circuits.singular_values(raw.qk)),
         "unweighted_v_singular_values": np.linalg.svd(blocks.W_V[at], compute_uv=False),
-        "ov_singular_values": circuits.singular_values(head.ov),
+        "ov_singular_values": np.asarray(circuits.singular_values(head.ov)),
     }
 
 
@@ -79,7 +79,7 @@ def energy(rows: np.ndarray, basis: np.ndarray) -> float | None:
 def row_clustering(blocks: Blocks, found: Circuits, at: Place) -> Record:
     """Do the MLP's units fall into groups, seen through what the selector writes? (Rousseeuw 1987 for silhouettes.)"""
     head = of_head(found, at)
-    rows = (blocks.W_up[at[0]] * blocks.ln2_w[at[0]]) @ circuits.dense(head.ov)
+    rows = (blocks.W_up[at[0]] * blocks.ln2_w[at[0]]) @ np.asarray(circuits.dense(head.ov))
     rows = rows - rows.mean(axis=0)
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
     rank = head.ov.core.shape[0]
@@ -153,7 +153,7 @@ def polar_alignments(blocks: Blocks, found: Circuits, at: Place) -> Record:
     reads = np.concatenate([blocks.W_Q[at] * gain, blocks.W_K[at] * gain])
     _, s, vt = np.linalg.svd(reads, full_matrices=False)
     others = [(layer, head) for head in range(blocks.W_Q.shape[1]) if head != at[1]]
-    circuits_of = {other: circuits.dense(of_head(found, other).qk) for other in (at, *others)}
+    circuits_of = {other: np.asarray(circuits.dense(of_head(found, other).qk)) for other in (at, *others)}
     listed = []
     for r in cut(POLAR_RANKS, blocks.W_Q.shape[2]):
         if s[r - 1] == 0:

@@ -25,7 +25,10 @@ class Chosen:
     induction: str | None = None
 
 
-def study(checkpoint: Checkpoint, chosen: Chosen = Chosen()) -> Record:
+AS_FOUND = Chosen()
+
+
+def study(checkpoint: Checkpoint, chosen: Chosen = AS_FOUND) -> Record:
     """Every analysis of the weights, in float64. Raises `ClearboxError` for another architecture or unknown heads."""
     if checkpoint.config.get("model_type") != "char":
         raise InputError(

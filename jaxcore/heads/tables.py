@@ -36,7 +36,7 @@ def tensor_stats(checkpoint: Checkpoint) -> dict[str, Record]:
 
 def mlp_spectra(blocks: Blocks) -> dict[str, np.ndarray]:
     """All singular values of the MLP matrices, by the names that files give them."""
-    spectra = {"W_fc": _spectra(blocks.W_up), "W_proj": _spectra(blocks.W_down)}
+    spectra = {"W_fc": jax.device_get(_spectra(blocks.W_up)), "W_proj": jax.device_get(_spectra(blocks.W_down))}
     return {f"{role}.{i}": spectra[role][i] for i in range(len(blocks.W_up)) for role in spectra}
 
 
@@ -66,7 +66,7 @@ def _of_product(p: Product):
 def head_table(blocks: Blocks) -> list[Record]:
     """Heads without the gain of the norm before them."""
     raw = circuits.circuits(circuits.unweighted(blocks))
-    qk, ov = jax.device_get((_of_product(raw.qk), _of_product(raw.ov)))
+    qk, ov = (jax.device_get(_of_product(side)) for side in (raw.qk, raw.ov))
     eigenvalues = np.linalg.eigvals(blocks.W_V @ blocks.W_O).real
     return [
         row(
@@ -88,7 +88,7 @@ def head_table(blocks: Blocks) -> list[Record]:
 
 def gain_weighted_heads(found: Circuits) -> list[Record]:
     """Heads as they read through that gain, with the directions that its bias adds."""
-    qk, ov = jax.device_get((_of_product(found.qk), _of_product(found.ov)))
+    qk, ov = (jax.device_get(_of_product(side)) for side in (found.qk, found.ov))
     keys, queries = np.asarray(found.key_bias), np.asarray(found.query_bias)
     return [
         row(
