@@ -2,15 +2,14 @@
 
 A head's QK circuit is ``A = W_Q^T W_K`` and its OV circuit ``B = W_O W_V``, both ``[d_model d_model]`` of rank at most
 ``head_dim``; *gain-weighted* ones read through the gain of the norm before them. They are kept as factors with
-orthonormal outsides, so that norms, spectra, traces and products cost head-size matrices and lose no digits.
+orthonormal outsides, so that norms, spectra, traces and products cost head-size matrices and lose no digits. All
+functions take stacks of products, one a head, at once; decompositions are LAPACK's.
 """
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jaxcore.checkpoint.store import Checkpoint, names_of, resolve, stacked
 from jaxcore.families import CHAR
@@ -34,9 +33,9 @@ class Blocks(NamedTuple):
 class Product(NamedTuple):
     """A square matrix ``left @ core @ right.T`` of low rank; the columns of both sides are orthonormal."""
 
-    left: Float[Array, "*heads d_model rank"]
-    core: Float[Array, "*heads rank rank"]
-    right: Float[Array, "*heads d_model rank"]
+    left: Float[np.ndarray, "*heads d_model rank"]
+    core: Float[np.ndarray, "*heads rank rank"]
+    right: Float[np.ndarray, "*heads d_model rank"]
 
 
 class Circuits(NamedTuple):
@@ -44,8 +43,8 @@ class Circuits(NamedTuple):
 
     qk: Product
     ov: Product
-    key_bias: Float[Array, "layer n_heads d_model"]
-    query_bias: Float[Array, "layer n_heads d_model"]
+    key_bias: Float[np.ndarray, "layer n_heads d_model"]
+    query_bias: Float[np.ndarray, "layer n_heads d_model"]
 
 
 def read_blocks(checkpoint: Checkpoint) -> Blocks:
@@ -62,31 +61,28 @@ def read_blocks(checkpoint: Checkpoint) -> Blocks:
     return Blocks(**arrays)
 
 
-def product(left: Float[Array, "d_model rank"], right: Float[Array, "rank d_model"]) -> Product:
+def transposed(matrices: np.ndarray) -> np.ndarray:
+    """Each matrix of a stack."""
+    return np.swapaxes(matrices, -1, -2)
+
+
+def product(left: Float[np.ndarray, "*heads d_model rank"], right: Float[np.ndarray, "*heads rank d_model"]) -> Product:
     """``left @ right`` in the kept form."""
-    outer_left, inner_left = jnp.linalg.qr(left)
-    outer_right, inner_right = jnp.linalg.qr(right.T)
-    return Product(outer_left, inner_left @ inner_right.T, outer_right)
+    outer_left, inner_left = np.linalg.qr(left)
+    outer_right, inner_right = np.linalg.qr(transposed(right))
+    return Product(outer_left, inner_left @ transposed(inner_right), outer_right)
 
 
 def circuits(blocks: Blocks) -> Circuits:
-    """Gain-weighted circuits of all heads, on the host.
-
-    One computation at a time: XLA on a CPU can wait for itself when decompositions of several overlap.
-    """
-    return jax.device_get(_circuits(blocks))
-
-
-@jax.jit
-def _circuits(blocks: Blocks) -> Circuits:
-
-    def head(q, k, v, o, gain, bias):
-        read_q, read_k, read_v = q * gain, k * gain, v * gain
-        key_bias, query_bias = read_k.T @ (q @ bias), read_q.T @ (k @ bias)
-        return Circuits(product(read_q.T, read_k), product(o, read_v), key_bias, query_bias)
-
-    over_heads = jax.vmap(head, in_axes=(0, 0, 0, 0, None, None))
-    return jax.vmap(over_heads)(blocks.W_Q, blocks.W_K, blocks.W_V, blocks.W_O, blocks.ln1_w, blocks.ln1_b)
+    """Gain-weighted circuits of all heads."""
+    gain, bias = blocks.ln1_w[:, None, None], blocks.ln1_b[:, None, :, None]
+    read_q, read_k, read_v = blocks.W_Q * gain, blocks.W_K * gain, blocks.W_V * gain
+    return Circuits(
+        qk=product(transposed(read_q), read_k),
+        ov=product(blocks.W_O, read_v),
+        key_bias=(transposed(read_k) @ (blocks.W_Q @ bias))[..., 0],
+        query_bias=(transposed(read_q) @ (blocks.W_K @ bias))[..., 0],
+    )
 
 
 def unweighted(blocks: Blocks) -> Blocks:
@@ -94,52 +90,53 @@ def unweighted(blocks: Blocks) -> Blocks:
     return blocks._replace(ln1_w=np.ones_like(blocks.ln1_w))
 
 
-def dense(p: Product) -> Float[Array, "d_model d_model"]:
-    return p.left @ p.core @ p.right.T
+def at(p: Product, index: Any) -> Product:
+    """A part of a stack of products."""
+    return Product(*(x[index] for x in p))
 
 
-def norm(p: Product) -> Float[Array, ""]:
+def dense(p: Product) -> Float[np.ndarray, "*heads d_model d_model"]:
+    return p.left @ p.core @ transposed(p.right)
+
+
+def norm(p: Product) -> Float[np.ndarray, "*heads"]:
     """Frobenius norm."""
-    return jnp.linalg.norm(p.core)
+    return np.linalg.norm(p.core, axis=(-2, -1))
 
 
-def singular_values(p: Product) -> Float[Array, "rank"]:
-    return jnp.linalg.svd(p.core, compute_uv=False)
+def singular_values(p: Product) -> Float[np.ndarray, "*heads rank"]:
+    return np.linalg.svd(p.core, compute_uv=False)
 
 
-def singular_vectors(p: Product) -> tuple[Float[Array, "d_model rank"], Float[Array, "d_model rank"]]:
-    """Left and right singular vectors, in columns, leading first."""
-    u, _, vt = jnp.linalg.svd(p.core)
-    return p.left @ u, p.right @ vt.T
+def singular_vectors(p: Product) -> tuple[np.ndarray, np.ndarray]:
+    """Left and right singular vectors, in columns, leading first: ``[*heads d_model rank]``."""
+    u, _, vt = np.linalg.svd(p.core)
+    return p.left @ u, p.right @ transposed(vt)
 
 
-def trace(p: Product) -> Float[Array, ""]:
-    return jnp.sum(p.core * (p.left.T @ p.right))
+def trace(p: Product) -> Float[np.ndarray, "*heads"]:
+    return np.sum(p.core * (transposed(p.left) @ p.right), axis=(-2, -1))
 
 
-def inner(p: Product, other: Product) -> Float[Array, ""]:
+def inner(p: Product, other: Product) -> Float[np.ndarray, "*heads"]:
     """Frobenius inner product."""
-    return jnp.sum(p.core * ((p.left.T @ other.left) @ other.core @ (other.right.T @ p.right)))
+    across = (transposed(p.left) @ other.left) @ other.core @ (transposed(other.right) @ p.right)
+    return np.sum(p.core * across, axis=(-2, -1))
 
 
 def chain(p: Product, then: Product) -> Product:
     """``p @ then``."""
-    return Product(p.left, p.core @ (p.right.T @ then.left) @ then.core, then.right)
+    return Product(p.left, p.core @ (transposed(p.right) @ then.left) @ then.core, then.right)
 
 
-def symmetric_part(p: Product) -> Float[Array, "span span"]:
+def symmetric_part(p: Product) -> Float[np.ndarray, "*heads span span"]:
     """The symmetric part in an orthonormal basis of all that the product reads and writes: same norm and spectrum."""
-    basis, _ = jnp.linalg.qr(jnp.concatenate([p.left, p.right], axis=1))
-    small = (basis.T @ p.left) @ p.core @ (p.right.T @ basis)
-    return (small + small.T) / 2
+    basis, _ = np.linalg.qr(np.concatenate([p.left, p.right], axis=-1))
+    small = (transposed(basis) @ p.left) @ p.core @ (transposed(p.right) @ basis)
+    return (small + transposed(small)) / 2
 
 
-def eigenvalue_masses(symmetric: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def eigenvalue_masses(symmetric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of the positive and of the negated negative eigenvalues."""
-    values = jnp.linalg.eigvalsh(symmetric)
-    return jnp.sum(jnp.maximum(values, 0)), jnp.sum(jnp.maximum(-values, 0))
-
-
-def over_heads(f):
-    """A function of one head's product lifted to all heads of all layers, and compiled."""
-    return jax.jit(jax.vmap(jax.vmap(f)))
+    values = np.linalg.eigvalsh(symmetric)
+    return np.maximum(values, 0).sum(axis=-1), np.maximum(-values, 0).sum(axis=-1)

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxcore.heads import circuits
@@ -17,20 +15,6 @@ Record = dict[str, Any]
 LARGEST = 5
 SIMILAR = 0.7
 """OV cosine from which heads count as alike."""
-
-
-@jax.jit
-def _traces(found: Circuits):
-    """``tr(A_later B_earlier)`` and ``|r_later^T B_earlier|`` for all pairs of heads: ``[layer head layer head]``."""
-
-    def pair(qk, key_bias, ov):
-        return circuits.trace(circuits.chain(qk, ov)), jnp.linalg.norm((key_bias @ ov.left) @ ov.core)
-
-    def with_all(qk, key_bias):
-        over = jax.vmap(jax.vmap(pair, in_axes=(None, None, 0)), in_axes=(None, None, 0))
-        return over(qk, key_bias, found.ov)
-
-    return jax.vmap(jax.vmap(with_all))(found.qk, found.key_bias)
 
 
 @dataclass(frozen=True)
@@ -54,8 +38,11 @@ class Composed:
 
 
 def composed(found: Circuits) -> Composed:
-    """All pairs of heads."""
-    trace, through = jax.device_get(_traces(found))
+    """All pairs of heads: ``tr(A_later B_earlier)``, and ``|r_later^T B_earlier|`` with the later head's key bias."""
+    later, earlier = circuits.at(found.qk, np.s_[:, :, None, None]), circuits.at(found.ov, np.s_[None, None])
+    trace = circuits.trace(circuits.chain(later, earlier))
+    read = found.key_bias[:, :, None, None, None, :] @ earlier.left @ earlier.core
+    through = np.linalg.norm(read, axis=(-2, -1))
     return Composed(
         trace,
         through,
@@ -98,22 +85,13 @@ def key_bias_propagation(table: Composed) -> list[Record]:
     ]
 
 
-@jax.jit
-def _mlp_traces(found: Circuits, blocks: Blocks):
-    """``tr(A M)`` of every head with every layer's linear MLP product M, and the norms of M."""
-
-    def mlp(W_down, W_up, gain):
-        def head(qk):
-            return jnp.sum((qk.core @ (qk.right.T @ W_down)) * ((W_up * gain) @ qk.left).T)
-
-        return jax.vmap(jax.vmap(head))(found.qk), jnp.linalg.norm(W_down @ (W_up * gain))
-
-    return jax.vmap(mlp)(blocks.W_down, blocks.W_up, blocks.ln2_w)
-
-
 def mlp_products(found: Circuits, blocks: Blocks, table: Composed) -> list[Record]:
     """Traces of later QK with an earlier layer's MLP as if it were linear (no activation: a product of weights)."""
-    traces, norms = jax.device_get(_mlp_traces(found, blocks))
+    traces, norms = [], []
+    for W_down, W_up, gain in zip(blocks.W_down, blocks.W_up, blocks.ln2_w, strict=True):
+        reads, writes = circuits.transposed((W_up * gain) @ found.qk.left), circuits.transposed(found.qk.right) @ W_down
+        traces.append(np.sum((found.qk.core @ writes) * reads, axis=(-2, -1)))
+        norms.append(np.linalg.norm(W_down @ (W_up * gain)))
     return [
         {
             "later_head": name(later),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.linalg
 
@@ -19,8 +18,8 @@ ROUNDS = 300
 
 
 def of_head(found: Circuits, at: Place) -> Circuits:
-    """One head's circuits, on the host."""
-    return jax.tree.map(lambda x: np.asarray(x[at]), found)
+    """One head's circuits."""
+    return Circuits(circuits.at(found.qk, at), circuits.at(found.ov, at), found.key_bias[at], found.query_bias[at])
 
 
 def qk_spectrum(blocks: Blocks, found: Circuits, at: Place) -> Record:
@@ -32,19 +31,19 @@ def qk_spectrum(blocks: Blocks, found: Circuits, at: Place) -> Record:
     return {
         "head": name(at),
         "rank": rank,
-        "singular_values": np.asarray(circuits.singular_values(head.qk)),
+        "singular_values": circuits.singular_values(head.qk),
         "eigenvalues": complex_numbers(values),
         "complex_eigenvalue_fraction": ratio(np.abs(values.imag).sum(), np.abs(values).sum()),
         "subspace_overlap": np.linalg.svd(left[:, :rank].T @ right[:, :rank], compute_uv=False),
-        "unweighted_qk_singular_values": np.asarray(circuits.singular_values(raw.qk)),
+        "unweighted_qk_singular_values": circuits.singular_values(raw.qk),
         "unweighted_v_singular_values": np.linalg.svd(blocks.W_V[at], compute_uv=False),
-        "ov_singular_values": np.asarray(circuits.singular_values(head.ov)),
+        "ov_singular_values": circuits.singular_values(head.ov),
     }
 
 
 def read_basis(head: Circuits) -> np.ndarray:
     """An orthonormal basis of the leading left and right singular vectors of a head's QK."""
-    left, right = (np.asarray(side) for side in circuits.singular_vectors(head.qk))
+    left, right = circuits.singular_vectors(head.qk)
     rank = min(RANK, left.shape[1])
     return scipy.linalg.orth(np.concatenate([left[:, :rank], right[:, :rank]], axis=1))
 
@@ -79,7 +78,7 @@ def energy(rows: np.ndarray, basis: np.ndarray) -> float | None:
 def row_clustering(blocks: Blocks, found: Circuits, at: Place) -> Record:
     """Do the MLP's units fall into groups, seen through what the selector writes? (Rousseeuw 1987 for silhouettes.)"""
     head = of_head(found, at)
-    rows = (blocks.W_up[at[0]] * blocks.ln2_w[at[0]]) @ np.asarray(circuits.dense(head.ov))
+    rows = (blocks.W_up[at[0]] * blocks.ln2_w[at[0]]) @ circuits.dense(head.ov)
     rows = rows - rows.mean(axis=0)
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
     rank = head.ov.core.shape[0]
@@ -153,7 +152,7 @@ def polar_alignments(blocks: Blocks, found: Circuits, at: Place) -> Record:
     reads = np.concatenate([blocks.W_Q[at] * gain, blocks.W_K[at] * gain])
     _, s, vt = np.linalg.svd(reads, full_matrices=False)
     others = [(layer, head) for head in range(blocks.W_Q.shape[1]) if head != at[1]]
-    circuits_of = {other: np.asarray(circuits.dense(of_head(found, other).qk)) for other in (at, *others)}
+    circuits_of = {other: circuits.dense(of_head(found, other).qk) for other in (at, *others)}
     listed = []
     for r in cut(POLAR_RANKS, blocks.W_Q.shape[2]):
         if s[r - 1] == 0:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
 from jaxcore.checkpoint.store import Checkpoint
 from jaxcore.families import CHAR
 from jaxcore.heads import circuits, compositions, selector, subspaces, tables
@@ -35,11 +33,6 @@ def study(checkpoint: Checkpoint, chosen: Chosen = AS_FOUND) -> Record:
             f"{checkpoint.reference} is no character transformer, and the head study reads nothing else; name a model "
             "such as char-english."
         )
-    with jax.enable_x64(True):
-        return _study(checkpoint, chosen)
-
-
-def _study(checkpoint: Checkpoint, chosen: Chosen) -> Record:
     cfg = CHAR.config(checkpoint.config)
     blocks = circuits.read_blocks(checkpoint)
     found = circuits.circuits(blocks)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxcore.heads import circuits
@@ -21,14 +20,14 @@ SENSITIVITY_RANKS = (16, 20, 24, 27, 32, 40, 64)
 def shared_write_subspace(found: Circuits, group: Sequence[Place], table: Composed) -> Record:
     """Where a group of heads writes together, and which later heads look there."""
     head_dim = found.ov.core.shape[-1]
-    side_by_side = np.concatenate([_dense(of_head(found, at).ov) for at in group], axis=1)
+    side_by_side = np.concatenate([circuits.dense(of_head(found, at).ov) for at in group], axis=1)
     u, s, _ = np.linalg.svd(side_by_side, full_matrices=False)
     rank = min(WRITE_RANK, head_dim)
     basis = facing(u[:, :rank])
     first = [(0, head) for head in range(table.shape[1])]
     later = []
     for at in places(table.shape, 1):
-        qk, bias = of_head(found, at).qk, np.asarray(found.key_bias[at])
+        qk, bias = of_head(found, at).qk, found.key_bias[at]
         along = basis.T @ bias
         later.append(
             row(
@@ -57,7 +56,7 @@ def shared_write_subspace(found: Circuits, group: Sequence[Place], table: Compos
 def shared_read_subspace(found: Circuits, group: Sequence[Place], selector: Place) -> Record:
     """What a group of heads reads together, and how much of it the selector's QK reads too."""
     head_dim = found.ov.core.shape[-1]
-    stacked = np.concatenate([_dense(of_head(found, at).ov) for at in group])
+    stacked = np.concatenate([circuits.dense(of_head(found, at).ov) for at in group])
     _, s, vt = np.linalg.svd(stacked, full_matrices=False)
     inside = vt[: min(READ_DIRECTIONS, head_dim)] @ read_basis(of_head(found, selector))
     return {
@@ -89,18 +88,14 @@ def _projected(found: Circuits, at: Place, selector: Place, rank: int) -> Record
     """``T^T A B T`` with T the leading right singular vectors of the selector's B."""
     qk, ov = of_head(found, at).qk, of_head(found, selector).ov
     _, right = circuits.singular_vectors(ov)
-    T = np.asarray(right)[:, :rank]
+    T = right[:, :rank]
     both = circuits.chain(qk, ov)
-    inside = np.asarray((T.T @ both.left) @ both.core @ (both.right.T @ T))
+    inside = (T.T @ both.left) @ both.core @ (both.right.T @ T)
     symmetric = (inside + inside.T) / 2
-    positive, negative = jax.device_get(circuits.eigenvalue_masses(symmetric))
+    positive, negative = circuits.eigenvalue_masses(symmetric)
     return {
         "projected_trace": np.trace(inside),
         "symmetric_fraction": ratio(np.linalg.norm(symmetric), np.linalg.norm(inside)),
         "positive_eigenvalue_mass": positive,
         "negative_eigenvalue_mass": negative,
     }
-
-
-def _dense(p: circuits.Product) -> np.ndarray:
-    return np.asarray(circuits.dense(p))

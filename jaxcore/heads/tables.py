@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxcore.checkpoint.store import Checkpoint, read
 from jaxcore.heads import circuits
-from jaxcore.heads.circuits import Blocks, Circuits, Product, over_heads
+from jaxcore.heads.circuits import Blocks, Circuits, Product
 from jaxcore.heads.naming import places, ratio, row
 
 Record = dict[str, Any]
@@ -36,13 +34,11 @@ def tensor_stats(checkpoint: Checkpoint) -> dict[str, Record]:
 
 def mlp_spectra(blocks: Blocks) -> dict[str, np.ndarray]:
     """All singular values of the MLP matrices, by the names that files give them."""
-    spectra = {"W_fc": jax.device_get(_spectra(blocks.W_up)), "W_proj": jax.device_get(_spectra(blocks.W_down))}
+    spectra = {
+        "W_fc": np.linalg.svd(blocks.W_up, compute_uv=False),
+        "W_proj": np.linalg.svd(blocks.W_down, compute_uv=False),
+    }
     return {f"{role}.{i}": spectra[role][i] for i in range(len(blocks.W_up)) for role in spectra}
-
-
-@jax.jit
-def _spectra(matrices):
-    return jax.vmap(lambda m: jnp.linalg.svd(m, compute_uv=False))(matrices)
 
 
 def _file_name(canonical: str) -> str:
@@ -51,14 +47,13 @@ def _file_name(canonical: str) -> str:
     return f"{parts[2]}.{parts[1]}" if parts[0] == "layers" else canonical
 
 
-@over_heads
-def _of_product(p: Product):
+def _of_product(p: Product) -> dict[str, Any]:
     symmetric = circuits.symmetric_part(p)
     return {
         "norm": circuits.norm(p),
         "singular_values": circuits.singular_values(p),
         "trace": circuits.trace(p),
-        "symmetric_norm": jnp.linalg.norm(symmetric),
+        "symmetric_norm": np.linalg.norm(symmetric, axis=(-2, -1)),
         "masses": circuits.eigenvalue_masses(symmetric),
     }
 
@@ -66,7 +61,7 @@ def _of_product(p: Product):
 def head_table(blocks: Blocks) -> list[Record]:
     """Heads without the gain of the norm before them."""
     raw = circuits.circuits(circuits.unweighted(blocks))
-    qk, ov = (jax.device_get(_of_product(side)) for side in (raw.qk, raw.ov))
+    qk, ov = (_of_product(side) for side in (raw.qk, raw.ov))
     eigenvalues = np.linalg.eigvals(blocks.W_V @ blocks.W_O).real
     return [
         row(
@@ -88,7 +83,7 @@ def head_table(blocks: Blocks) -> list[Record]:
 
 def gain_weighted_heads(found: Circuits) -> list[Record]:
     """Heads as they read through that gain, with the directions that its bias adds."""
-    qk, ov = (jax.device_get(_of_product(side)) for side in (found.qk, found.ov))
+    qk, ov = (_of_product(side) for side in (found.qk, found.ov))
     keys, queries = np.asarray(found.key_bias), np.asarray(found.query_bias)
     return [
         row(
@@ -108,7 +103,7 @@ def gain_weighted_heads(found: Circuits) -> list[Record]:
 
 def symmetric_eigenvalue_masses(found: Circuits) -> list[Record]:
     """How far each head's scores favour a likeness of query and key (positive) or its opposite."""
-    positive, negative = jax.device_get(_of_product(found.qk)["masses"])
+    positive, negative = _of_product(found.qk)["masses"]
     return [
         row(
             at,
@@ -122,17 +117,11 @@ def symmetric_eigenvalue_masses(found: Circuits) -> list[Record]:
 
 def head_cosines(found: Circuits) -> Record:
     """Frobenius cosines between the first layer's heads."""
-    ov, qk = (_cosines(jax.tree.map(lambda x: x[0], side)) for side in (found.ov, found.qk))
+    ov, qk = (_cosines(circuits.at(side, 0)) for side in (found.ov, found.qk))
     return {"layer": 0, "ov_cosine": ov, "qk_cosine": qk}
 
 
 def _cosines(heads: Product) -> list[list[float | None]]:
-    inner = np.asarray(_inner_products(heads))
+    inner = circuits.inner(circuits.at(heads, (slice(None), None)), circuits.at(heads, None))
     norms = np.linalg.norm(heads.core, axis=(1, 2))
     return [[ratio(inner[i, j], norms[i] * norms[j]) for j in range(len(inner))] for i in range(len(inner))]
-
-
-@jax.jit
-def _inner_products(heads: Product):
-    each = jax.vmap(circuits.inner, in_axes=(None, 0))
-    return jax.vmap(each, in_axes=(0, None))(heads, heads)

@@ -15,7 +15,7 @@ def svd(m):
     return np.linalg.svd(m, full_matrices=False)
 
 
-def ratio(a, b):
+def ratio(a, b) -> Any:
     return None if b == 0 else a / b
 
 
@@ -42,10 +42,10 @@ def lloyd(x, k, first):
     while len(chosen) < k:
         near = np.min([((x - x[c]) ** 2).sum(axis=1) for c in chosen], axis=0)
         chosen.append(int(np.argmax(near)))
-    centres, labels = x[chosen].copy(), None
+    centres, labels = x[chosen].copy(), np.full(len(x), -1)
     for _ in range(300):
         now = np.argmin([((x - c) ** 2).sum(axis=1) for c in centres], axis=0)
-        if labels is not None and (now == labels).all():
+        if (now == labels).all():
             break
         labels = now
         for c in range(k):
@@ -64,16 +64,16 @@ def study(weights: Mapping[str, np.ndarray], heads: int = 6) -> dict[str, Any]:
     later_heads = [at for at in all_heads if at[0] > 0]
     first_heads = [(0, j) for j in range(heads)]
     name = "L{0[0]}H{0[1]}".format
-    Q, K, V, O, A, B, r, t, raw_A, raw_B = ({} for _ in range(10))
+    Q, K, V, W_O, A, B, r, t, raw_A, raw_B = ({} for _ in range(10))
     for at in all_heads:
         layer, j = at
         rows = slice(j * size, (j + 1) * size)
         gain, bias = w[f"ln1_w.{layer}"], w[f"ln1_b.{layer}"]
         q, k, v = (w[f"W_{x}.{layer}"][rows] for x in "qkv")
-        O[at] = w[f"W_o.{layer}"][:, rows]
-        raw_A[at], raw_B[at] = q.T @ k, O[at] @ v
+        W_O[at] = w[f"W_o.{layer}"][:, rows]
+        raw_A[at], raw_B[at] = q.T @ k, W_O[at] @ v
         Q[at], K[at], V[at] = q * gain, k * gain, v * gain
-        A[at], B[at] = Q[at].T @ K[at], O[at] @ V[at]
+        A[at], B[at] = Q[at].T @ K[at], W_O[at] @ V[at]
         r[at], t[at] = K[at].T @ (q @ bias), Q[at].T @ (k @ bias)
 
     def composed(later, earlier):
@@ -121,7 +121,7 @@ def study(weights: Mapping[str, np.ndarray], heads: int = 6) -> dict[str, Any]:
     out["head_table"], out["gain_weighted_heads"], out["symmetric_eigenvalue_masses"] = [], [], []
     for at in all_heads:
         s, so = svd(raw_A[at])[1], svd(raw_B[at])[1]
-        e = np.linalg.eigvals(w[f"W_v.{at[0]}"][at[1] * size : (at[1] + 1) * size] @ O[at]).real
+        e = np.linalg.eigvals(w[f"W_v.{at[0]}"][at[1] * size : (at[1] + 1) * size] @ W_O[at]).real
         out["head_table"].append(
             {
                 "head": name(at),
@@ -222,7 +222,7 @@ def study(weights: Mapping[str, np.ndarray], heads: int = 6) -> dict[str, Any]:
                 "query_read_fraction": energy(w["W_q.0"][at[1] * size : (at[1] + 1) * size] * gain, basis),
                 "key_read_fraction": energy(w["W_k.0"][at[1] * size : (at[1] + 1) * size] * gain, basis),
                 "value_read_fraction": energy(w["W_v.0"][at[1] * size : (at[1] + 1) * size] * gain, basis),
-                "output_write_fraction": energy(O[at].T, basis),
+                "output_write_fraction": energy(W_O[at].T, basis),
             }
             for at in first_heads
         ]
@@ -302,7 +302,7 @@ def study(weights: Mapping[str, np.ndarray], heads: int = 6) -> dict[str, Any]:
         x = x / norm(x, axis=1, keepdims=True)
         labels = lloyd(x, n + 1, int(np.argmax(norm(G, axis=1))))
         sizes = np.bincount(labels, minlength=n + 1)
-        means = [norm(x[labels == c].mean(axis=0)) if sizes[c] else 0 for c in range(n + 1)]
+        means = np.array([norm(x[labels == c].mean(axis=0)) if sizes[c] else 0.0 for c in range(n + 1)])
         clusterings.append(
             {
                 "rank": n,
